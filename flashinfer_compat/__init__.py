@@ -1,0 +1,27 @@
+"""One import, one contract, every supported FlashInfer: ``import flashinfer_compat as flashinfer``.
+
+Names are those of the newest supported FlashInfer. Where the installed release already has the contract's shape, a name
+here *is* FlashInfer's object; FlashInfer is imported with the first name that needs it, never by this import.
+"""
+
+from __future__ import annotations
+
+from . import namespace as _namespace
+from . import selection as _selection
+from .errors import (
+    CompatError,
+    CompatWarning,
+    FeatureUnavailable,
+    InvalidPlan,
+    UnsupportedArgument,
+    UnsupportedCombination,
+    UnsupportedRelease,
+)
+from .features import explain, report, require, supports
+from .lines import Support
+
+_selected = _selection.select()
+_namespace.install(_selected)
+
+#: The installed FlashInfer's version string, None where there is none.
+flashinfer_version: str | None = _selected.installed

@@ -1,0 +1,81 @@
+"""What an adapter is: a release and its table of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..bridges.classes import Extended, Follows, derive
+from ..bridges.rules import Rule
+from ..bridges.signatures import adapt
+from ..lines import MISSING, Line, NameLine, Support
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One release's table. `inferred` where the release could not be read and is concluded from its neighbours."""
+
+    release: str
+    lines: Mapping[str, tuple[Line, ...]]
+    inferred: bool = False
+
+    @classmethod
+    def newest(cls, release: str, lines: Mapping[str, Line | Iterable[Line]]) -> Adapter:
+        return cls(release, {key: _several(line) for key, line in lines.items()})
+
+    def older(self, release: str, lines: Mapping[str, Line | Iterable[Line]], *, inferred: bool = False) -> Adapter:
+        """The release before this one: all lines of this one, and its own."""
+        merged = dict(self.lines)
+        for key, line in lines.items():
+            merged[key] = (*merged.get(key, ()), *_several(line))
+        return Adapter(release, merged, inferred)
+
+    @cached_property
+    def names(self) -> dict[str, dict[str, tuple[Line, ...]]]:
+        """Each name that a module holds -> its lines by method (``""`` for the name itself)."""
+        grouped: dict[str, dict[str, tuple[Line, ...]]] = {}
+        for key, lines in self.lines.items():
+            name, method = split(key)
+            grouped.setdefault(name, {})[method] = lines
+        return grouped
+
+    def available(self, name: str, native: Any) -> bool:
+        """Whether `bind` gives an object for `name`."""
+        own = [line for line in self.names[name].get("", ()) if isinstance(line, NameLine)]
+        return all(line.support(native) is not Support.UNAVAILABLE for line in own) if own else native is not MISSING
+
+    def bind(self, name: str, native: Any) -> Any:
+        """The facade's object for `name`, given FlashInfer's own or `MISSING`."""
+        by_method = self.names[name]
+        own = by_method.get("", ())
+        value = native
+        for line in own:
+            if isinstance(line, NameLine):
+                value = line.bind(value, name, self.release)
+        if value is MISSING:
+            return MISSING
+        if isinstance(value, type):
+            extending = [line for line in own if isinstance(line, (Extended, Follows))]
+            methods = {method: _rules(lines) for method, lines in by_method.items() if method}
+            return derive(value, extending, methods, name=name, release=self.release)
+        rules = _rules(own)
+        return adapt(value, rules, name=name, release=self.release) if rules else value
+
+
+def split(key: str) -> tuple[str, str]:
+    """``"prefill.Wrapper.plan"`` -> (``"prefill.Wrapper"``, ``"plan"``); ``"decode.f"`` -> (``"decode.f"``, ``""``)."""
+    parts = key.split(".")
+    for index, part in enumerate(parts):
+        if part.lstrip("_")[:1].isupper():
+            return ".".join(parts[: index + 1]), ".".join(parts[index + 1 :])
+    return key, ""
+
+
+def _several(line: Line | Iterable[Line]) -> tuple[Line, ...]:
+    return (line,) if isinstance(line, Line) else tuple(line)
+
+
+def _rules(lines: Iterable[Line]) -> list[Rule]:
+    return [line for line in lines if isinstance(line, Rule)]

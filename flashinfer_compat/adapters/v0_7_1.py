@@ -1,0 +1,22 @@
+"""FlashInfer 0.7.1, as it differs from 0.7.2."""
+
+from __future__ import annotations
+
+from ..bridges import layout
+from ..bridges.names import Missing
+from ..bridges.rules import Convert
+from . import v0_7_2
+
+ADAPTER = v0_7_2.ADAPTER.older(
+    "0.7.1",
+    {
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.plan": Convert(
+            via=layout.sequence_kv_bound,
+            gives=("max_sequence_kv",),
+            note="the bound, which only cuDNN reads, ends in UnboundLocalError on other backends (prefill.py)",
+        ),
+        "mla.nvfp4_sparse_mla_decode": Missing(
+            since="0.7.2", instead="Dequantise the KV cache and use another decode.", note="needs the kernel of 0.7.2"
+        ),
+    },
+)

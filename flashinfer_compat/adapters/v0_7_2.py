@@ -1,0 +1,26 @@
+"""FlashInfer 0.7.2, as it differs from 0.7.2.post1: plan(uniform_q_len=) is there in C++ alone (#6144)."""
+
+from __future__ import annotations
+
+from ..bridges import planner
+from ..bridges.rules import Emulate, Reroute
+from . import v0_7_2_post1
+
+_HINT = Emulate(
+    adds={"uniform_q_len": None},
+    via=planner.request_uniform_q_len,
+    note="set as the raw planner's argument 19, with the validation of 0.7.2.post1 (#6144)",
+)
+
+ADAPTER = v0_7_2_post1.ADAPTER.older(
+    "0.7.2",
+    {
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.plan": _HINT,
+        "prefill.BatchPrefillWithRaggedKVCacheWrapper.plan": _HINT,
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.workspace_size": Reroute(
+            adds={"uniform_q_len": None},
+            through=planner.sized_with_hint,
+            note="set as argument 17 of the raw size query",
+        ),
+    },
+)

@@ -1,0 +1,24 @@
+"""FlashInfer 0.7.2.post1, as it differs from 0.7.3: the planner takes 20 arguments."""
+
+from __future__ import annotations
+
+from ..bridges.rules import RefuseValues
+from ..lines import Noted, Support
+from . import v0_7_3
+
+ADAPTER = v0_7_3.ADAPTER.older(
+    "0.7.2.post1",
+    {
+        "prefill.raw_fa2_plan": Noted(
+            parameter="fixed_uniform_q_len",
+            outcome=Support.IGNORED,
+            note="the planner takes it from 0.7.3 on; before, split KV may be merged where it need not be split",
+        ),
+        "mla.BatchMLAPagedAttentionWrapper.__init__": RefuseValues(
+            parameter="backend",
+            values={"autotune": "0.7.4", "cute-dsl-rubin-mtp": "0.7.4"},
+            instead='Use backend="auto" or one of the release\'s own.',
+            note="backends added in 0.7.4",
+        ),
+    },
+)

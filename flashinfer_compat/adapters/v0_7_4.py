@@ -1,0 +1,128 @@
+"""FlashInfer 0.7.4, the contract's own release: what the facade adds, keeps safe, and keeps from older releases."""
+
+from __future__ import annotations
+
+from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, trtllm
+from ..bridges.classes import Extended, Follows
+from ..bridges.names import Added, Moved, Retired
+from ..bridges.rules import Convert, Emulate, KeywordOnly, SpellOut
+from .model import Adapter
+
+ADAPTER = Adapter.newest(
+    "0.7.4",
+    {
+        # Added by the facade.
+        "prefill.raw_fa2_plan": Added(
+            factory=fast_plan.raw_fa2_planner,
+            note="the raw FA2 planner with named arguments, 20 or 21 as the release takes",
+        ),
+        "prefill.fast_prefill_plan": Added(
+            factory=fast_plan.fast_prefill_planner,
+            note="plan() from host tensors, without copying back or synchronising",
+        ),
+        "prefill.prefill_chunk_align": Added(
+            factory=lambda: query_tile.prefill_chunk_align,
+            note="the FA2 query tile in tokens (utils.cuh, FA2DetermineCtaTileQ)",
+        ),
+        "prefill.use_deterministic_backend": Added(
+            factory=lambda: query_tile.use_deterministic_backend,
+            note='pins an "auto" wrapper to fa2 before its first plan',
+        ),
+        "mla.multi_ctas_kv_counter_bytes": Added(
+            factory=lambda: counters.multi_ctas_kv_counter_bytes,
+            note="sized by query rows (utils.py has it by requests)",
+        ),
+        "mla.allocate_multi_ctas_kv_counters": Added(
+            factory=lambda: counters.allocate_multi_ctas_kv_counters,
+            note="a zeroed counter buffer that the caller owns",
+        ),
+        # Kept safe: a captured query tile stays, 20 planner arguments are completed, captured counters are kept.
+        "prefill.BatchPrefillWithPagedKVCacheWrapper": Extended(
+            mixin=planner.planned_wrapper, note="a plan that a captured CUDA graph could not replay is refused"
+        ),
+        "prefill.BatchPrefillWithRaggedKVCacheWrapper": Extended(
+            mixin=planner.planned_wrapper, note="a plan that a captured CUDA graph could not replay is refused"
+        ),
+        "decode.BatchDecodeWithPagedKVCacheWrapper": Extended(
+            mixin=decode.decode_wrapper, note="a plan that a captured CUDA graph could not replay is refused"
+        ),
+        "decode.CUDAGraphBatchDecodeWithPagedKVCacheWrapper": Follows(
+            parent="decode.BatchDecodeWithPagedKVCacheWrapper", note="as its base class"
+        ),
+        "attention.BatchAttentionWithAttentionSinkWrapper": Follows(
+            parent="prefill.BatchPrefillWithPagedKVCacheWrapper", note="as its base class"
+        ),
+        "attention.BatchPrefillWithCausalBidirectionalRangesWrapper": Follows(
+            parent="prefill.BatchPrefillWithPagedKVCacheWrapper", note="as its base class"
+        ),
+        "attention.BatchDecodeWithAttentionSinkWrapper": Follows(
+            parent="decode.BatchDecodeWithPagedKVCacheWrapper", note="as its base class"
+        ),
+        # One calling convention where releases have several.
+        "prefill.BatchPrefillWithRaggedKVCacheWrapper.plan": KeywordOnly(
+            parameters=("qo_indptr_cpu", "kv_indptr_cpu", "uniform_q_len", "use_token_head_sf"),
+            note="uniform_q_len is at 33 in 0.7.2.post1 and at 35 in 0.7.4: by keyword only",
+        ),
+        "decode.BatchDecodeWithPagedKVCacheWrapper.plan": (
+            SpellOut(
+                implementation="_plan_impl",
+                tail=tuple(decode.POSITIONAL_TAIL),
+                merge=decode.merged_tail,
+                note="the opaque keywords spelled out, a positional tail checked by type",
+            ),
+            Convert(
+                via=decode.split_size_for_cuda_cores,
+                gives=("fixed_split_size",),
+                note="-1 means no fixed split everywhere; CUDA-core decode refuses it on every release",
+            ),
+        ),
+        "prefill.trtllm_batch_context_with_kv_cache": Convert(
+            via=trtllm.window_as_int, gives=("window_left",), note="integers of other types, refused from 0.7.4 on"
+        ),
+        # Tolerated by older releases.
+        "mla.BatchMLAPagedAttentionWrapper.run": (
+            Convert(
+                via=mla.planned_rows,
+                gives=("q_nope", "q_pe", "query", "out", "lse", "padded"),
+                note="query rows beyond the FA2/FA3 plan are cut off (_fa_common.py refuses them from 0.7.4 on)",
+            ),
+            Convert(via=mla.padded_result, gives=("result",), after=True, note="and the outputs keep their full size"),
+        ),
+        # Names that a supported release had.
+        "mla._core._get_trtllm_gen_multi_ctas_kv_counter_buffer": Moved(
+            to="utils:_get_trtllm_gen_multi_ctas_kv_counter_buffer",
+            instead="flashinfer_compat.mla.allocate_multi_ctas_kv_counters and multi_ctas_kv_counter_buffer=",
+            note="gone from mla._core in 0.7.3, still in utils",
+        ),
+        "mla._core.get_trtllm_gen_multi_ctas_kv_counter_bytes": Moved(
+            to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
+            instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
+            note="gone from mla in 0.7.4, still in utils",
+        ),
+        "mla.get_trtllm_gen_multi_ctas_kv_counter_bytes": Moved(
+            to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
+            instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
+            note="gone from mla in 0.7.4, still in utils",
+        ),
+        "decode.get_trtllm_gen_multi_ctas_kv_counter_bytes": Moved(
+            to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
+            instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
+            note="in decode from 0.7.2 on, always in utils",
+        ),
+        "prefill.prepare_cudnn_batch_prefill": Moved(
+            to="cudnn.prefill:prepare_cudnn_batch_prefill",
+            instead="flashinfer.cudnn.prefill.prepare_cudnn_batch_prefill",
+            note="the re-export is gone from prefill in 0.7.4",
+        ),
+        "utils.determine_mla_backend": Retired(
+            factory=mla.determine_mla_backend,
+            instead='BatchMLAPagedAttentionWrapper(backend="auto") or an explicit backend',
+            note="removed in 0.7.2",
+        ),
+        "prefill.prepare_nvfp4_attention": Emulate(
+            adds={"causal": False},
+            via=trtllm.refuse_causal_nvfp4,
+            note="causal= was removed in 0.7.2; only False ever ran",
+        ),
+    },
+)

@@ -1,0 +1,77 @@
+"""Lines about classes of FlashInfer, which the facade subclasses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..lines import MISSING, NameLine, Support
+from .rules import Rule
+from .signatures import adapt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extended(NameLine):
+    """A class of FlashInfer, subclassed with `mixin`: a factory, so that nothing is imported before it is needed."""
+
+    mixin: Callable[[type], type]
+
+    def bases(self, native: type) -> tuple[type, ...]:
+        """What comes before `native` among the bases."""
+        return (self.mixin(native),)
+
+    def own(self, native: type) -> dict[str, Any]:
+        """What of `native` itself has to come before those bases."""
+        return {}
+
+    def support(self, native: Any) -> Support:
+        return Support.UNAVAILABLE if native is MISSING else Support.NATIVE
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        return native
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follows(NameLine):
+    """A subclass, in FlashInfer, of a class that the facade extends: it becomes one of the facade's `parent` too."""
+
+    parent: str
+
+    def support(self, native: Any) -> Support:
+        return Support.UNAVAILABLE if native is MISSING else Support.NATIVE
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        return native
+
+    def bases(self, native: type) -> tuple[type, ...]:
+        from ..namespace import facade_object
+
+        return (facade_object(self.parent),)
+
+    def own(self, native: type) -> dict[str, Any]:
+        return {name: value for name, value in vars(native).items() if inspect.isfunction(value)}
+
+
+def derive(
+    native: type, lines: Iterable[Extended | Follows], methods: Mapping[str, Iterable[Rule]], *, name: str, release: str
+) -> type:
+    """`native` extended by `lines` and with adapted `methods`, a subclass; itself where there is nothing to do."""
+    bases: tuple[type, ...] = ()
+    namespace: dict[str, Any] = {}
+    for line in lines:
+        bases += line.bases(native)
+        namespace |= line.own(native)
+    for method, rules in methods.items():
+        original = getattr(native, method)
+        adapted = adapt(original, rules, name=f"{name}.{method}", release=release, owner=native)
+        if adapted is not original:
+            # `begin_forward = plan` in FlashInfer's own class bodies: an alias follows its method.
+            aliases = [alias for alias in dir(native) if getattr(native, alias, None) is original]
+            namespace |= dict.fromkeys(aliases, adapted)
+    if not bases and not namespace:
+        return native
+    module, _, qualname = name.rpartition(".")
+    namespace |= {"__module__": f"flashinfer_compat.{module}", "__qualname__": qualname, "__doc__": native.__doc__}
+    return type(native)(native.__name__, (*bases, native), namespace)

@@ -1,0 +1,63 @@
+"""What a line of an adapter is: one difference of a release, its outcome for the caller, and how it is bridged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+
+class Support(str, Enum):
+    """What the installed release makes of a feature; there is no fifth outcome."""
+
+    NATIVE = "native"
+    EMULATED = "emulated"
+    IGNORED = "ignored"
+    UNAVAILABLE = "unavailable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class _Missing:
+    """The absence of a native object (None could be one)."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Base of all lines. `note` says in a sentence how the facade bridges the difference, with the upstream source."""
+
+    note: str
+
+    def support(self, native: Any) -> Support:
+        """The outcome, given the native object (a function for a parameter's line) or `MISSING`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted(Line):
+    """A difference that the facade leaves as it is, and says so: `outcome` of `parameter` on this release."""
+
+    parameter: str
+    outcome: Support
+
+    def support(self, native: Any) -> Support:
+        return self.outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameLine(Line):
+    """A line about a whole name."""
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        """The facade's object for `name`, given FlashInfer's own or `MISSING`."""
+        raise NotImplementedError

@@ -1,0 +1,220 @@
+"""FlashInfer's modules, mirrored: ``flashinfer_compat.X.Y`` is the adapter's or FlashInfer's own.
+
+A mirrored module holds nothing until a name is read; functions, classes and modules are then stored in it, so later
+reads are plain. Other values are read through each time, since FlashInfer may rebind them. No lock is taken: two
+threads may make the same binding, and ``dict.setdefault`` lets one win.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from . import selection
+from .errors import FeatureUnavailable, MissingImport, UnsupportedRelease
+from .lines import MISSING
+
+if TYPE_CHECKING:
+    from .adapters.model import Adapter
+
+ROOT = __package__
+NATIVE_ROOT = "flashinfer"
+#: The dunder names that are FlashInfer's to answer; the rest belong to our module objects.
+_FORWARDED_DUNDERS = frozenset({"__all__", "__version__", "__git_version__", "__git_commit__"})
+
+selected = selection.Selection(None, None)
+
+
+def install(chosen: selection.Selection) -> None:
+    """Make the package root a mirrored module and answer imports below it. Called once, by the package itself."""
+    global selected
+    selected = chosen
+    sys.modules[ROOT].__class__ = MirroredModule
+    sys.meta_path.append(_Finder())
+
+
+def adapter() -> Adapter:
+    """The chosen adapter; `FeatureUnavailable` says what to install where there is no FlashInfer."""
+    if selected.release is None:
+        raise FeatureUnavailable(NOTHING_INSTALLED)
+    return selected.release.adapter
+
+
+NOTHING_INSTALLED = (
+    f"FlashInfer is not installed. flashinfer_compat supports {selection.SUPPORTED}; "
+    f"install one of them, for example: pip install flashinfer-python=={selection.NEWEST}"
+)
+
+
+class MirroredModule(ModuleType):
+    """One of FlashInfer's modules under this package's name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in _FORWARDED_DUNDERS:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = _resolve(self, name)
+        if callable(value) or isinstance(value, ModuleType):
+            return self.__dict__.setdefault(name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, MirroredModule) and value.__name__ == f"{self.__name__}.{name}":
+            # The import system binding a submodule. FlashInfer may have a function of that name (flashinfer.xqa).
+            return
+        native = None if name.startswith("__") or _is_own(value) else _native_holder(self, name)
+        if native is None:
+            super().__setattr__(name, value)
+        else:
+            # The caller assigns to FlashInfer's module, and means it; what the facade passes through follows.
+            setattr(native, name, value)
+            self.__dict__.pop(name, None)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            super().__delattr__(name)
+        else:
+            delattr(_native_module(self), name)
+
+    def __dir__(self) -> list[str]:
+        names = {name for name in self.__dict__ if not name.startswith("_")}
+        if selected.release is not None:
+            names.update(dir(_native_module(self)), _bound_names(_below_root(self.__name__)))
+        return sorted(names)
+
+
+def facade_object(dotted: str) -> Any:
+    """The facade's object for a dotted name without the leading ``flashinfer.``, or AttributeError."""
+    module, _, name = dotted.rpartition(".")
+    return getattr(importlib.import_module(f"{ROOT}.{module}" if module else ROOT), name)
+
+
+def native_object(dotted: str) -> Any:
+    """FlashInfer's own object for a dotted name, or `MISSING`."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        return getattr(importlib.import_module(f"{NATIVE_ROOT}.{module}" if module else NATIVE_ROOT), name)
+    except (AttributeError, ModuleNotFoundError):
+        return MISSING
+
+
+def _resolve(module: MirroredModule, name: str) -> Any:
+    prefix = _below_root(module.__name__)
+    dotted = f"{prefix}.{name}" if prefix else name
+    if dotted in adapter().names:
+        value = adapter().bind(dotted, native_object(dotted))
+        if value is not MISSING:
+            return value
+    try:
+        native = getattr(_native_module(module), name)
+    except AttributeError as error:
+        submodule = sys.modules.get(f"{module.__name__}.{name}")
+        if submodule is not None:
+            return submodule
+        if name == "__all__":
+            return [public for public in dir(module) if not public.startswith("_")]
+        raise FeatureUnavailable(
+            f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted}, and flashinfer_compat knows no other way."
+        ) from error
+    if isinstance(native, ModuleType):
+        return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
+    bound = _bound_name(native)
+    return facade_object(bound) if bound else native
+
+
+def _bound_name(native: Any) -> str | None:
+    """The name under which the adapter binds `native`, if it does: FlashInfer exports one object in several modules."""
+    if not callable(native):
+        return None
+    for dotted in adapter().names:
+        module, _, name = dotted.rpartition(".")
+        holder = sys.modules.get(f"{NATIVE_ROOT}.{module}" if module else NATIVE_ROOT)
+        if holder is not None and vars(holder).get(name) is native:
+            return dotted
+    return None
+
+
+def _bound_names(module: str) -> set[str]:
+    """What the adapter adds to or keeps in FlashInfer's `module`."""
+    found = set()
+    for dotted in adapter().names:
+        holder, _, name = dotted.rpartition(".")
+        if holder == module and adapter().available(dotted, native_object(dotted)):
+            found.add(name)
+    return found
+
+
+def _below_root(name: str) -> str:
+    return name[len(ROOT) + 1 :]
+
+
+def _native_module(module: MirroredModule) -> ModuleType:
+    if selected.release is None:
+        raise FeatureUnavailable(NOTHING_INSTALLED)
+    prefix = _below_root(module.__name__)
+    return importlib.import_module(f"{NATIVE_ROOT}.{prefix}" if prefix else NATIVE_ROOT)
+
+
+def _native_holder(module: MirroredModule, name: str) -> ModuleType | None:
+    """FlashInfer's module, if it holds `name` and the adapter leaves that name alone."""
+    if selected.release is None:
+        return None
+    prefix = _below_root(module.__name__)
+    if (f"{prefix}.{name}" if prefix else name) in adapter().names:
+        return None
+    native = _native_module(module)
+    return native if hasattr(native, name) else None
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith(f"{ROOT}.")
+
+
+def _is_native(module: ModuleType) -> bool:
+    return module.__name__ == NATIVE_ROOT or module.__name__.startswith(f"{NATIVE_ROOT}.")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Answers ``import flashinfer_compat.X.Y`` for FlashInfer's modules, behind the finder of our own."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{ROOT}."):
+            return None
+        if selected.release is None:
+            raise UnsupportedRelease(NOTHING_INSTALLED)
+        dotted = _below_root(fullname)
+        if _module_exists(dotted) or any(name.startswith(f"{dotted}.") for name in adapter().names):
+            return ModuleSpec(fullname, self, is_package=True)
+        # `from … import name` comes here when the name is missing: say why, where the adapter knows.
+        if dotted in adapter().names:
+            try:
+                facade_object(dotted)
+            except FeatureUnavailable as error:
+                raise MissingImport(str(error)) from error
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return MirroredModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def _module_exists(dotted: str) -> bool:
+    """Whether FlashInfer has this module, found without importing it."""
+    if f"{NATIVE_ROOT}.{dotted}" in sys.modules:
+        return True
+    name, path = NATIVE_ROOT, None
+    for part in ("", *dotted.split(".")):
+        name = f"{name}.{part}" if part else name
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return True

@@ -1,0 +1,97 @@
+"""Installed distribution -> adapter, from package metadata alone: FlashInfer itself is never imported here."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from .adapters import RELEASES, Release
+from .errors import CompatWarning, UnsupportedRelease
+
+# FlashInfer's name on the index today, then the one it had before; the newer wins where both are left installed.
+DISTRIBUTIONS = ("flashinfer-python", "flashinfer")
+NEWEST = RELEASES[-1].version
+SUPPORTED = ", ".join(release.version for release in RELEASES)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The installed FlashInfer's version and the release whose adapter serves it; both None where there is none."""
+
+    installed: str | None
+    release: Release | None
+
+
+def installed_version() -> str | None:
+    """The version of the installed FlashInfer, ``"0.0.0+unknown"`` for one without metadata, None for none."""
+    for name in DISTRIBUTIONS:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "0.0.0+unknown" if package_directory() else None
+
+
+def package_directory() -> Path | None:
+    """Where the ``flashinfer`` package lies, found on ``sys.path`` without importing it."""
+    spec = PathFinder.find_spec("flashinfer")
+    locations = spec.submodule_search_locations if spec else None
+    return Path(next(iter(locations))) if locations else None
+
+
+def select() -> Selection:
+    """Choose the adapter for the installed FlashInfer.
+
+    Exact releases have their own; a local suffix (``+cu130``) is ignored. Any other version takes the newest adapter
+    that is not newer than it, in PEP 440's order, and says so once. A build without a version is recognised by its
+    source. Older releases raise `UnsupportedRelease`.
+    """
+    installed = installed_version()
+    if installed is None:
+        return Selection(None, None)
+    try:
+        version = Version(Version(installed).public)
+    except InvalidVersion as error:
+        raise UnsupportedRelease(
+            f"FlashInfer {installed!r} is not a PEP 440 version. Supported: {SUPPORTED}."
+        ) from error
+    if version.release == (0, 0, 0):
+        return Selection(installed, recognised(installed))
+    return Selection(installed, nearest(version, installed))
+
+
+def nearest(version: Version, installed: str) -> Release:
+    """The newest supported release that is not newer than `version`."""
+    candidates = [release for release in RELEASES if Version(release.version) <= version]
+    if not candidates:
+        raise UnsupportedRelease(
+            f"FlashInfer {installed} is older than flashinfer_compat supports. Supported: {SUPPORTED}. "
+            f"Install one of them, for example: pip install flashinfer-python=={NEWEST}"
+        )
+    release = candidates[-1]
+    if Version(release.version) != version:
+        warnings.warn(
+            f"flashinfer_compat does not know FlashInfer {installed}; it runs on the adapter for {release.version}, "
+            f"which looks at the installed signatures. Known: {SUPPORTED}.",
+            CompatWarning,
+            stacklevel=4,
+        )
+    return release
+
+
+def recognised(installed: str) -> Release:
+    """The newest release whose marker the installed source carries: for builds that do not know their version."""
+    directory = package_directory()
+    for release in reversed(RELEASES):
+        source = directory / release.marker_file if directory else None
+        if source is not None and source.is_file() and release.marker_text in source.read_text(encoding="utf-8"):
+            return release
+    raise UnsupportedRelease(
+        f"FlashInfer {installed} does not say its version, and its source is none of {SUPPORTED}. "
+        f"Install a released FlashInfer, for example: pip install flashinfer-python=={NEWEST}"
+    )
