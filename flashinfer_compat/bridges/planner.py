@@ -254,12 +254,12 @@ def sized_with_hint(native: Callable[..., tuple[int, int]]) -> Callable[..., tup
     """
     function = inspect.unwrap(native)
     assert isinstance(function, FunctionType)
-    get_module = function.__globals__["get_batch_prefill_module"]
 
     def workspace_size(self: Any, *args: Any, uniform_q_len: int | None) -> tuple[int, int]:
         hint = max(0 if uniform_q_len is None else int(uniform_q_len), 0)
         if not hint or not self.is_cuda_graph_enabled:
             return native(self, *args)
+        get_module = function.__globals__["get_batch_prefill_module"]
 
         def hinted_module(backend: str, *module_args: Any) -> _SizedModule:
             return _SizedModule(get_module(backend, *module_args), hint)
