@@ -6,6 +6,8 @@ here *is* FlashInfer's object; FlashInfer is imported with the first name that n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import namespace as _namespace
 from . import selection as _selection
 from .errors import (
@@ -25,3 +27,7 @@ _namespace.install(_selected)
 
 #: The installed FlashInfer's version string, None where there is none.
 flashinfer_version: str | None = _selected.installed
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from . import namespace
@@ -40,7 +41,20 @@ def supports(feature: str) -> Support:
 
     `feature` is one of `report()`'s names, or any name of FlashInfer's: ``"norm.rmsnorm"``, ``"decode.f(keyword)"``.
     """
-    return _outcome(feature)[0]
+    if namespace.selected.release is None:
+        return Support.UNAVAILABLE
+    key, parameter = _parsed(feature)
+    lines = namespace.adapter().lines.get(key, ())
+    native = _native(key)
+    if parameter:
+        outcomes = [outcome for line, outcome in _outcomes(key, lines) if _concerns(line, parameter)]
+        if not outcomes and parameter not in _accepted(key, lines):
+            raise _unknown(feature)
+    else:
+        outcomes = [line.support(native) for line in lines if isinstance(line, NameLine)]
+        if not outcomes and native is MISSING:
+            raise _unknown(feature)
+    return max(outcomes, key=list(Support).index, default=Support.NATIVE)
 
 
 def require(*features: str) -> None:
@@ -62,71 +76,61 @@ def report() -> dict[str, Any]:
 
 
 def explain(name: str) -> str:
-    """What becomes of `name` here, line by line: outcome, how, and the upstream source."""
-    outcome, lines = _outcome(name)
+    """What becomes of `name` here, a line for each difference: outcome, how it is bridged, the upstream source."""
     selected = namespace.selected
     if selected.release is None:
-        return f"{name}: {outcome}. {namespace.NOTHING_INSTALLED}"
-    heading = f"{name}: {outcome} on FlashInfer {selected.installed} (adapter {selected.release.version})"
-    return "\n".join([heading, *(f"  {line_outcome}: {line.note}" for line, line_outcome in lines)])
+        return f"{name}: {supports(name)}. {namespace.NOTHING_INSTALLED}"
+    key, parameter = _parsed(name)
+    told = [f"{name}: {supports(name)} on FlashInfer {selected.installed} (adapter {selected.release.version})"]
+    for member, lines in namespace.adapter().lines.items():
+        if member == key or (split(member)[0] == key and not parameter):
+            where = split(member)[1]
+            for line, outcome in _outcomes(member, lines):
+                if not parameter or _concerns(line, parameter):
+                    subject = where + (f"({', '.join(_subject(line))})" if _subject(line) else "")
+                    told.append(f"  {subject + ': ' if subject else ''}{outcome}: {line.note}")
+    return "\n".join(told)
 
 
-def _outcome(feature: str) -> tuple[Support, list[tuple[Line, Support]]]:
-    """The outcome, and the lines behind it with each one's own."""
+def _parsed(feature: str) -> tuple[str, str]:
+    """The table's key, and the parameter or ``""``."""
     key, _, parameter = FEATURES.get(feature, feature).rstrip(")").partition("(")
-    if namespace.selected.release is None:
-        if feature not in FEATURES:
-            raise CompatError(namespace.NOTHING_INSTALLED)
-        return Support.UNAVAILABLE, []
-    adapter = namespace.adapter()
+    return key, parameter
+
+
+def _native(key: str) -> Any:
+    """FlashInfer's object for a key, a name that the facade adds, or `MISSING`."""
     name, method = split(key)
+    adapter = namespace.adapter()
     native = namespace.native_object(name)
-    lines = adapter.lines.get(key, ())
-    if parameter:
-        owner = native if isinstance(native, type) else None
-        if native is MISSING and name in adapter.names and adapter.available(name, native):
-            native = namespace.facade_object(name)
-        function = getattr(native, method, MISSING) if method else native
-        return _parameter_outcome(feature, function, owner, parameter, lines)
-    if method and name not in adapter.lines and native is not MISSING and not hasattr(native, method):
-        raise _unknown(feature)
-    considered: list[tuple[Line, Support]] = [
-        (line, line.support(native)) for line in lines if isinstance(line, NameLine)
-    ]
-    if considered:
-        return _worst(considered), considered
-    if native is MISSING:
-        raise _unknown(feature)
-    return Support.NATIVE, _described(native, method, lines)
+    if native is MISSING and name in adapter.names and adapter.available(name, native):
+        native = namespace.facade_object(name)
+    return getattr(native, method, MISSING) if method else native
 
 
-def _parameter_outcome(
-    feature: str, function: Any, owner: type | None, parameter: str, lines: tuple[Line, ...]
-) -> tuple[Support, list[tuple[Line, Support]]]:
+def _accepted(key: str, lines: Iterable[Line]) -> Any:
+    """The parameters that FlashInfer's object takes by itself."""
+    native = _native(key)
+    name, method = split(key)
     rules = [line for line in lines if isinstance(line, Rule)]
-    accepted = {} if function is MISSING else native_parameters(function, rules, owner)
-    considered: list[tuple[Line, Support]] = [
-        (line, line.support(accepted)) for line in rules if line.concerns(parameter)
-    ]
-    considered += [(line, line.outcome) for line in lines if isinstance(line, Noted) and line.parameter == parameter]
-    if considered:
-        return _worst(considered), considered
-    if parameter in accepted:
-        return Support.NATIVE, []
-    raise _unknown(feature)
+    return native_parameters(native, rules, _native(name) if method else None) if callable(native) else {}
 
 
-def _described(native: Any, method: str, lines: tuple[Line, ...]) -> list[tuple[Line, Support]]:
-    """All lines of a function or method, for `explain`."""
-    rules = [line for line in lines if isinstance(line, Rule)]
-    function = getattr(native, method) if method else native
-    accepted = native_parameters(function, rules, native if method else None) if callable(function) else {}
-    return [(line, line.support(accepted) if isinstance(line, Rule) else line.support(native)) for line in lines]
+def _outcomes(key: str, lines: tuple[Line, ...]) -> list[tuple[Line, Support]]:
+    native = _native(key)
+    accepted = _accepted(key, lines) if native is not MISSING else MISSING
+    return [(line, line.support(accepted if isinstance(line, Rule) else native)) for line in lines]
 
 
-def _worst(considered: list[tuple[Line, Support]]) -> Support:
-    order = list(Support)
-    return max((outcome for _, outcome in considered), key=order.index)
+def _subject(line: Line) -> tuple[str, ...]:
+    """The parameters that a line is about."""
+    if isinstance(line, Noted):
+        return (line.parameter,)
+    return line.subject if isinstance(line, Rule) else ()
+
+
+def _concerns(line: Line, parameter: str) -> bool:
+    return parameter in _subject(line)
 
 
 def _unknown(feature: str) -> CompatError:

@@ -6,6 +6,7 @@ from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, trt
 from ..bridges.classes import Extended, Follows
 from ..bridges.names import Added, Moved, Retired
 from ..bridges.rules import Convert, Emulate, KeywordOnly, SpellOut
+from ..lines import Noted, Support
 from .model import Adapter
 
 ADAPTER = Adapter.newest(
@@ -87,6 +88,41 @@ ADAPTER = Adapter.newest(
                 note="query rows beyond the FA2/FA3 plan are cut off (_fa_common.py refuses them from 0.7.4 on)",
             ),
             Convert(via=mla.padded_result, gives=("result",), after=True, note="and the outputs keep their full size"),
+        ),
+        # Left as they are: what differs silently, and what to do about it.
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.__init__": Noted(
+            parameter="backend",
+            outcome=Support.NATIVE,
+            note='"auto" is resolved in each plan from 0.7.4 on (FA2 for short queries on SM90, cuDNN in a window on '
+            "SM100), once and for all before; use_deterministic_backend pins it",
+        ),
+        "prefill.BatchPrefillWithRaggedKVCacheWrapper.__init__": Noted(
+            parameter="backend",
+            outcome=Support.NATIVE,
+            note='"auto" may take cuDNN with a window or sinks on SM100 from 0.7.4 on; '
+            "use_deterministic_backend pins it",
+        ),
+        "decode.BatchDecodeWithPagedKVCacheWrapper.__init__": Noted(
+            parameter="backend",
+            outcome=Support.NATIVE,
+            note='"auto" may take cuDNN on SM100 from 0.7.2 on and XQA on SM90 from 0.7.4 on; pass backend="fa2", '
+            "or set FLASHINFER_DECODE_AUTO_CUDNN=0",
+        ),
+        "decode.BatchDecodeWithPagedKVCacheWrapper.run": Noted(
+            parameter="v_scale",
+            outcome=Support.NATIVE,
+            note="trtllm-gen scales in the kernel from 0.7.2.post1 on, the rounded output before: other last bits",
+        ),
+        "mla.BatchMLAPagedAttentionWrapper.__init__": Noted(
+            parameter="backend",
+            outcome=Support.NATIVE,
+            note='"auto" takes other backends before fa2 and fa3 on SM100 and later from 0.7.2 on, which have no '
+            "_cached_module; pin fa2 or fa3 for a raw fast plan",
+        ),
+        "mla.BatchMLAPagedAttentionWrapper.plan": Noted(
+            parameter="kv_indices",
+            outcome=Support.NATIVE,
+            note="0.7.4 reads the range of kv_indices back, a synchronisation; pass them on the CPU, and filled",
         ),
         # Names that a supported release had.
         "mla._core._get_trtllm_gen_multi_ctas_kv_counter_buffer": Moved(

@@ -43,7 +43,7 @@ class Moved(NameLine):
             return native
         module, attribute = self.to.split(":")
         warnings.warn(
-            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=4
+            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=5
         )
         return getattr(importlib.import_module(f"flashinfer.{module}"), attribute)
 
@@ -62,7 +62,7 @@ class Retired(NameLine):
         if native is not MISSING:
             return native
         warnings.warn(
-            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=4
+            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=5
         )
         return self.factory()
 

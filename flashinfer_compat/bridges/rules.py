@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..lines import MISSING, Line, Support
 
@@ -20,44 +20,38 @@ Parameters = Mapping[str, inspect.Parameter]
 class Rule(Line):
     """A line about parameters of a function or method. `adds` maps each keyword it adds to its default."""
 
+    outcome: ClassVar[Support]
     adds: Mapping[str, Any] = field(default_factory=dict)
 
     def applies(self, native: Parameters) -> bool:
         """Whether the installed signature needs this rule."""
         return any(name not in native for name in self.adds)
 
-    def concerns(self, parameter: str) -> bool:
-        """Whether the outcome of `parameter` is decided here."""
-        return (
-            parameter in self.adds
-            or parameter in getattr(self, "parameters", ())
-            or parameter in getattr(self, "gives", ())
-        )
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """The parameters whose outcome is decided here."""
+        return tuple(self.adds)
 
     def support(self, native: Any) -> Support:
         """The outcome, given the installed parameters (`native_parameters`) or `MISSING`."""
         return Support.NATIVE if native is not MISSING and not self.applies(native) else self.outcome
-
-    @property
-    def outcome(self) -> Support:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refuse(Rule):
     """A keyword that cannot be had: dropped at its default, refused at any other value."""
 
+    outcome: ClassVar[Support] = Support.UNAVAILABLE
+
     since: str
     instead: str
-
-    @property
-    def outcome(self) -> Support:
-        return Support.UNAVAILABLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefuseValues(Rule):
     """Values of a native `parameter` that only later releases understand, each with its first release."""
+
+    outcome: ClassVar[Support] = Support.UNAVAILABLE
 
     parameter: str
     values: Mapping[Any, str]
@@ -68,21 +62,16 @@ class RefuseValues(Rule):
         annotation = str(native[self.parameter].annotation) if self.parameter in native else ""
         return self.parameter in native and not all(repr(value) in annotation for value in self.values)
 
-    def concerns(self, parameter: str) -> bool:
-        return parameter == self.parameter
-
     @property
-    def outcome(self) -> Support:
-        return Support.UNAVAILABLE
+    def subject(self) -> tuple[str, ...]:
+        return tuple(f"{self.parameter}={value!r}" for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ignore(Rule):
     """A keyword that only promises speed: accepted, and reported as ignored."""
 
-    @property
-    def outcome(self) -> Support:
-        return Support.IGNORED
+    outcome: ClassVar[Support] = Support.IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +82,11 @@ class Emulate(Rule):
     `gives`, a tuple if there are several. With `after` it runs behind the native call.
     """
 
+    outcome: ClassVar[Support] = Support.EMULATED
+
     via: Callable[..., Any]
     gives: tuple[str, ...] = ()
     after: bool = False
-
-    @property
-    def outcome(self) -> Support:
-        return Support.EMULATED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +101,16 @@ class Convert(Emulate):
     def applies(self, native: Parameters) -> bool:
         return self.unless not in native
 
+    @property
+    def subject(self) -> tuple[str, ...]:
+        return () if self.after else tuple(name for name in inspect.signature(self.via).parameters if name != "self")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contiguous(Rule):
     """Tensors that this release reads through raw pointers as if dense."""
+
+    outcome: ClassVar[Support] = Support.EMULATED
 
     parameters: tuple[str, ...]
     unless: str = ""
@@ -126,19 +119,17 @@ class Contiguous(Rule):
         return self.unless not in native
 
     @property
-    def outcome(self) -> Support:
-        return Support.EMULATED
+    def subject(self) -> tuple[str, ...]:
+        return self.parameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reroute(Rule):
     """Keywords honoured by another callable: `through` makes it from the native one, and takes them by keyword."""
 
-    through: Callable[[Callable[..., Any]], Callable[..., Any]]
+    outcome: ClassVar[Support] = Support.EMULATED
 
-    @property
-    def outcome(self) -> Support:
-        return Support.EMULATED
+    through: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,16 +140,14 @@ class SpellOut(Rule):
     the values and the defaults of the parameters named in `tail`, and returns the values to use.
     """
 
+    outcome: ClassVar[Support] = Support.NATIVE
+
     implementation: str
     tail: tuple[str, ...]
     merge: Callable[[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
 
     def applies(self, native: Parameters) -> bool:
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in native.values())
-
-    @property
-    def outcome(self) -> Support:
-        return Support.NATIVE
 
     def spelled(self, native: Parameters, owner: type) -> dict[str, inspect.Parameter]:
         """The native parameters with the implementation's keywords in place of ``**kwargs``."""
@@ -172,14 +161,16 @@ class SpellOut(Rule):
 class KeywordOnly(Rule):
     """Parameters whose position differs between releases: passed by keyword alone, on all of them."""
 
+    outcome: ClassVar[Support] = Support.NATIVE
+
     parameters: tuple[str, ...]
 
     def applies(self, native: Parameters) -> bool:
         return any(name in native for name in self.parameters)
 
     @property
-    def outcome(self) -> Support:
-        return Support.NATIVE
+    def subject(self) -> tuple[str, ...]:
+        return self.parameters
 
 
 def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: type | None = None) -> Parameters:
