@@ -8,6 +8,7 @@ from typing import Any
 
 from . import namespace
 from .adapters.model import split
+from .bridges.names import Added
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
 from .lines import MISSING, Line, NameLine, Noted, Support
@@ -101,9 +102,8 @@ def _parsed(feature: str) -> tuple[str, str]:
 def _native(key: str) -> Any:
     """FlashInfer's object for a key, a name that the facade adds, or `MISSING`."""
     name, method = split(key)
-    adapter = namespace.adapter()
     native = namespace.native_object(name)
-    if native is MISSING and name in adapter.names and adapter.available(name, native):
+    if native is MISSING and any(isinstance(line, Added) for line in namespace.adapter().lines.get(name, ())):
         native = namespace.facade_object(name)
     return getattr(native, method, MISSING) if method else native
 

@@ -658,3 +658,65 @@ class TestChunkAlign:
         for wrapper in (planned, paged(backend="trtllm-gen")):
             with pytest.raises(InvalidPlan, match="unplanned wrapper"):
                 flashinfer.prefill.use_deterministic_backend(wrapper)
+
+
+class TestEngineAttributes:
+    """The private attributes that engines' own plans read and write (sglang 0.5.23, vLLM 0.33.0)."""
+
+    READ = (
+        "_backend", "_cached_module", "device", "_float_workspace_buffer", "_int_workspace_buffer",
+        "_pin_memory_int_workspace_buffer", "_max_total_num_rows", "_qo_indptr_buf", "_paged_kv_indptr_buf",
+        "_paged_kv_indices_buf", "_paged_kv_last_page_len_buf", "_custom_mask_buf", "_mask_indptr_buf", "_window_left",
+        "_logits_soft_cap", "_sm_scale", "_causal", "is_cuda_graph_enabled", "_plan_info",
+    )  # fmt: skip
+    WRITTEN = (
+        "_qo_indptr_last", "_max_q_len", "_max_kv_len", "_max_total_num_rows", "_batch_size", "_num_qo_heads",
+        "_num_kv_heads", "_prefix_len_ptr", "_token_pos_in_items_ptr", "_token_pos_in_items_len", "_max_item_len_ptr",
+        "_cached_q_data_type", "_cached_kv_data_type", "_cached_o_data_type", "_block_tables", "_plan_info",
+    )  # fmt: skip
+
+    def test_read_as_on_flashinfers_wrapper(self, module: Any) -> None:
+        import flashinfer as native
+
+        wrapper = paged()
+        plan_paged(wrapper)
+        assert isinstance(wrapper, native.BatchPrefillWithPagedKVCacheWrapper)
+        assert [name for name in self.READ if not hasattr(wrapper, name)] == []
+
+    @pytest.mark.parametrize("name", WRITTEN)
+    def test_written_as_on_flashinfers_wrapper(self, module: Any, name: str) -> None:
+        wrapper = paged()
+        plan_paged(wrapper)
+        value = object()
+        setattr(wrapper, name, value)
+        assert getattr(wrapper, name) is value
+
+    def test_verify_state_is_there_where_flashinfer_has_it(self, module: Any, release: str) -> None:
+        assert hasattr(paged(), "_eagle_verify_fp8kv_sm90_state") == (release not in ("0.7.1", "0.7.2"))
+
+    def test_begin_forward_can_be_replaced(self, module: Any) -> None:
+        from functools import partial
+
+        wrapper = paged()
+        plan_paged(wrapper)
+        wrapper.begin_forward = partial(flashinfer.prefill.fast_prefill_plan, wrapper)
+        assert wrapper.begin_forward.func is flashinfer.prefill.fast_prefill_plan
+        wrapper.begin_forward(
+            uniform(), KV_INDPTR, KV_INDICES, LAST_PAGE_LEN, HEADS, KV_HEADS, DIM, 16, q_data_type="bfloat16",
+            qo_indptr_host=uniform(), kv_indptr_host=KV_INDPTR, kv_lens_host=KV_LENS, max_q_len=4, max_kv_len=33,
+        )  # fmt: skip
+        assert len(module.plans) == 2
+
+    def test_is_freed_at_once(self, module: Any) -> None:
+        import gc
+        import weakref
+
+        wrapper = paged()
+        plan_paged(wrapper, uniform_q_len=4)
+        gone = weakref.ref(wrapper)
+        gc.disable()
+        try:
+            del wrapper
+            assert gone() is None
+        finally:
+            gc.enable()
