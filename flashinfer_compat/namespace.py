@@ -106,7 +106,7 @@ def _resolve(module: MirroredModule, name: str) -> Any:
     prefix = _below_root(module.__name__)
     dotted = f"{prefix}.{name}" if prefix else name
     if dotted in adapter().names:
-        value = adapter().bind(dotted, native_object(dotted))
+        value = adapter().bind(dotted, native_object(dotted), facade_object)
         if value is not MISSING:
             return value
     try:

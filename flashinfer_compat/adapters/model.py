@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..bridges.classes import Extended, Follows, derive
+from ..bridges.classes import Extended, FacadeObject, Follows, derive
 from ..bridges.rules import Rule
 from ..bridges.signatures import adapt
 from ..lines import MISSING, Line, NameLine, Support
@@ -46,8 +46,8 @@ class Adapter:
         own = [line for line in self.names[name].get("", ()) if isinstance(line, NameLine)]
         return all(line.support(native) is not Support.UNAVAILABLE for line in own) if own else native is not MISSING
 
-    def bind(self, name: str, native: Any) -> Any:
-        """The facade's object for `name`, given FlashInfer's own or `MISSING`."""
+    def bind(self, name: str, native: Any, facade_object: FacadeObject) -> Any:
+        """The facade's object for `name`, given FlashInfer's own or `MISSING`; `facade_object` finds others'."""
         by_method = self.names[name]
         own = by_method.get("", ())
         value = native
@@ -59,7 +59,7 @@ class Adapter:
         if isinstance(value, type):
             extending = [line for line in own if isinstance(line, (Extended, Follows))]
             methods = {method: _rules(lines) for method, lines in by_method.items() if method}
-            return derive(value, extending, methods, name=name, release=self.release)
+            return derive(value, extending, methods, name=name, release=self.release, facade_object=facade_object)
         rules = _rules(own)
         return adapt(value, rules, name=name, release=self.release) if rules else value
 

@@ -11,6 +11,9 @@ from ..lines import MISSING, NameLine, Support
 from .rules import Rule
 from .signatures import adapt
 
+#: Finds the facade's object for a dotted name.
+FacadeObject = Callable[[str], Any]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Extended(NameLine):
@@ -18,7 +21,7 @@ class Extended(NameLine):
 
     mixin: Callable[[type], type]
 
-    def bases(self, native: type) -> tuple[type, ...]:
+    def bases(self, native: type, facade_object: FacadeObject) -> tuple[type, ...]:
         """What comes before `native` among the bases."""
         return (self.mixin(native),)
 
@@ -45,9 +48,7 @@ class Follows(NameLine):
     def bind(self, native: Any, name: str, release: str) -> Any:
         return native
 
-    def bases(self, native: type) -> tuple[type, ...]:
-        from ..namespace import facade_object
-
+    def bases(self, native: type, facade_object: FacadeObject) -> tuple[type, ...]:
         return (facade_object(self.parent),)
 
     def own(self, native: type) -> dict[str, Any]:
@@ -55,13 +56,19 @@ class Follows(NameLine):
 
 
 def derive(
-    native: type, lines: Iterable[Extended | Follows], methods: Mapping[str, Iterable[Rule]], *, name: str, release: str
+    native: type,
+    lines: Iterable[Extended | Follows],
+    methods: Mapping[str, Iterable[Rule]],
+    *,
+    name: str,
+    release: str,
+    facade_object: FacadeObject,
 ) -> type:
     """`native` extended by `lines` and with adapted `methods`, a subclass; itself where there is nothing to do."""
     bases: tuple[type, ...] = ()
     namespace: dict[str, Any] = {}
     for line in lines:
-        bases += line.bases(native)
+        bases += line.bases(native, facade_object)
         namespace |= line.own(native)
     for method, rules in methods.items():
         original = getattr(native, method)
