@@ -98,7 +98,11 @@ def native_object(dotted: str) -> Any:
     module, _, name = dotted.rpartition(".")
     try:
         return getattr(importlib.import_module(f"{NATIVE_ROOT}.{module}" if module else NATIVE_ROOT), name)
-    except (AttributeError, ModuleNotFoundError):
+    except AttributeError:
+        return MISSING
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(NATIVE_ROOT):
+            raise  # the module is there, a package that it needs is not
         return MISSING
 
 
@@ -210,10 +214,11 @@ def _module_exists(dotted: str) -> bool:
     """Whether FlashInfer has this module, found without importing it."""
     if f"{NATIVE_ROOT}.{dotted}" in sys.modules:
         return True
-    name, path = NATIVE_ROOT, None
-    for part in ("", *dotted.split(".")):
-        name = f"{name}.{part}" if part else name
-        spec = PathFinder.find_spec(name, path)
+    name, directory = NATIVE_ROOT, selection.package_directory()
+    path: Sequence[str] | None = [str(directory)] if directory else None
+    for part in dotted.split("."):
+        name = f"{name}.{part}"
+        spec = PathFinder.find_spec(name, path) if path else None
         if spec is None:
             return False
         path = spec.submodule_search_locations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -38,8 +38,8 @@ def installed_version() -> str | None:
 
 
 def package_directory() -> Path | None:
-    """Where the ``flashinfer`` package lies, found on ``sys.path`` without importing it."""
-    spec = PathFinder.find_spec("flashinfer")
+    """Where the ``flashinfer`` package lies, found without importing it."""
+    spec = find_spec("flashinfer")
     locations = spec.submodule_search_locations if spec else None
     return Path(next(iter(locations))) if locations else None
 

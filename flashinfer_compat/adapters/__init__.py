@@ -8,6 +8,7 @@ a table is imported when the first name is used, since its bridges need torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class Release:
     marker_file: str
     marker_text: str
 
-    @property
+    @cached_property
     def adapter(self) -> Adapter:
         module = import_module(f".v{self.version.replace('.', '_')}", __name__)
         adapter: Adapter = module.ADAPTER
