@@ -19,15 +19,15 @@ from .errors import (
     UnsupportedCombination,
     UnsupportedRelease,
 )
-from .features import explain, report, require, supports
-from .lines import Support
+from .support import Support
 
 _selected = _selection.select()
-_namespace.install(_selected)
+_namespace.install(_selected, own=dict.fromkeys(("explain", "report", "require", "supports"), "features"))
 
 #: The installed FlashInfer's version string, None where there is none.
 flashinfer_version: str | None = _selected.installed
 
 if TYPE_CHECKING:
+    from .features import explain, report, require, supports
 
     def __getattr__(name: str) -> Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

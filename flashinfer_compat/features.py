@@ -11,7 +11,8 @@ from .adapters.model import split
 from .bridges.names import Added
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
-from .lines import MISSING, Line, NameLine, Noted, Support
+from .lines import Line, NameLine, Noted
+from .support import MISSING, Support
 
 #: Short names for what engines gate on -> the table's key, with the parameter where it is one.
 FEATURES: dict[str, str] = {

@@ -3,33 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Final
+from typing import Any
 
-
-class Support(str, Enum):
-    """What the installed release makes of a feature; there is no fifth outcome."""
-
-    NATIVE = "native"
-    EMULATED = "emulated"
-    IGNORED = "ignored"
-    UNAVAILABLE = "unavailable"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class _Missing:
-    """The absence of a native object (None could be one)."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MISSING: Final = _Missing()
+from .support import Support
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import selection
 from .errors import FeatureUnavailable, MissingImport, UnsupportedRelease
-from .lines import MISSING
+from .support import MISSING
 
 if TYPE_CHECKING:
     from .adapters.model import Adapter
@@ -28,21 +28,30 @@ NATIVE_ROOT = "flashinfer"
 _FORWARDED_DUNDERS = frozenset({"__all__", "__version__", "__git_version__", "__git_commit__"})
 
 selected = selection.Selection(None, None)
+_adapter: Adapter | None = None
+_own: dict[str, str] = {}
 
 
-def install(chosen: selection.Selection) -> None:
-    """Make the package root a mirrored module and answer imports below it. Called once, by the package itself."""
+def install(chosen: selection.Selection, own: Mapping[str, str]) -> None:
+    """Make the package root a mirrored module and answer imports below it. Called once, by the package itself.
+
+    `own` are names of the root that are the facade's, each with the module that has it, imported when first read.
+    """
     global selected
     selected = chosen
+    _own.update(own)
     sys.modules[ROOT].__class__ = MirroredModule
     sys.meta_path.append(_Finder())
 
 
 def adapter() -> Adapter:
     """The chosen adapter; `FeatureUnavailable` says what to install where there is no FlashInfer."""
+    global _adapter
     if selected.release is None:
         raise FeatureUnavailable(NOTHING_INSTALLED)
-    return selected.release.adapter
+    if _adapter is None:
+        _adapter = selected.release.adapter
+    return _adapter
 
 
 NOTHING_INSTALLED = (
@@ -57,7 +66,10 @@ class MirroredModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _FORWARDED_DUNDERS:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = _resolve(self, name)
+        if self.__name__ == ROOT and name in _own:
+            value = getattr(importlib.import_module(f"{ROOT}.{_own[name]}"), name)
+        else:
+            value = _resolve(self, name)
         if callable(value) or isinstance(value, ModuleType):
             return self.__dict__.setdefault(name, value)
         return value
@@ -81,7 +93,9 @@ class MirroredModule(ModuleType):
             delattr(_native_module(self), name)
 
     def __dir__(self) -> list[str]:
-        names = {name for name in self.__dict__ if not name.startswith("_")}
+        names = {name for name in self.__dict__ if not name.startswith("_")} | (
+            _own.keys() if self.__name__ == ROOT else set()
+        )
         if selected.release is not None:
             names.update(dir(_native_module(self)), _bound_names(_below_root(self.__name__)))
         return sorted(names)

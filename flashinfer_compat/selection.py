@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -19,8 +19,7 @@ NEWEST = RELEASES[-1].version
 SUPPORTED = ", ".join(release.version for release in RELEASES)
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The installed FlashInfer's version and the release whose adapter serves it; both None where there is none."""
 
     installed: str | None

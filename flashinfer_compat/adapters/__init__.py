@@ -7,24 +7,21 @@ a table is imported when the first name is used, since its bridges need torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .model import Adapter
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """A supported release, and a text that a file of its source has and no older release's has."""
 
     version: str
     marker_file: str
     marker_text: str
 
-    @cached_property
+    @property
     def adapter(self) -> Adapter:
         module = import_module(f".v{self.version.replace('.', '_')}", __name__)
         adapter: Adapter = module.ADAPTER

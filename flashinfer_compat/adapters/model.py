@@ -10,7 +10,8 @@ from typing import Any
 from ..bridges.classes import Extended, FacadeObject, Follows, derive
 from ..bridges.rules import Rule
 from ..bridges.signatures import adapt
-from ..lines import MISSING, Line, NameLine, Support
+from ..lines import Line, NameLine
+from ..support import MISSING, Support
 
 
 @dataclass(frozen=True)

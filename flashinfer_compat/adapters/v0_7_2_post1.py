@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..bridges.rules import RefuseValues
-from ..lines import Noted, Support
+from ..lines import Noted
+from ..support import Support
 from . import v0_7_3
 
 ADAPTER = v0_7_3.ADAPTER.older(

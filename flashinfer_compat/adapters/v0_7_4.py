@@ -6,7 +6,8 @@ from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, trt
 from ..bridges.classes import Extended, Follows
 from ..bridges.names import Added, Moved, Retired
 from ..bridges.rules import Convert, Emulate, KeywordOnly, SpellOut
-from ..lines import Noted, Support
+from ..lines import Noted
+from ..support import Support
 from .model import Adapter
 
 ADAPTER = Adapter.newest(

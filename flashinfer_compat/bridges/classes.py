@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..lines import MISSING, NameLine, Support
+from ..lines import NameLine
+from ..support import MISSING, Support
 from .rules import Rule
 from .signatures import adapt
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import FeatureUnavailable, explained
-from ..lines import MISSING, NameLine, Support
+from ..lines import NameLine
+from ..support import MISSING, Support
 
 
 @dataclass(frozen=True, kw_only=True)

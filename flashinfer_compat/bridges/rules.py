@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..lines import MISSING, Line, Support
+from ..lines import Line
+from ..support import MISSING, Support
 
 Parameters = Mapping[str, inspect.Parameter]
 
