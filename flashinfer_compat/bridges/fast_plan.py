@@ -141,7 +141,7 @@ def fast_prefill_planner() -> Callable[..., None]:
         o_dtype = q_dtype if o_data_type is None else _dtype(o_data_type)
         _check_wrapper(wrapper, num_qo_heads, num_kv_heads, q_dtype, kv_dtype, o_dtype, causal, window_left)
         _check_batch(wrapper, batch_size, qo_indptr_host, kv_indptr_host, kv_lens_host, paged_kv_indices)
-        total_num_rows = int(qo_indptr_host[-1])
+        total_num_rows = int(qo_indptr_host.numpy()[-1])
         rows = wrapper._max_total_num_rows or total_num_rows
         if total_num_rows > rows:
             raise InvalidPlan(
@@ -176,10 +176,17 @@ def fast_prefill_planner() -> Callable[..., None]:
             disable_split_kv=disable_split_kv,
             uniform_q_len=hint,
         )
-        wrapper._qo_indptr_buf.copy_(qo_indptr, non_blocking=non_blocking)
-        wrapper._paged_kv_indptr_buf.copy_(paged_kv_indptr, non_blocking=non_blocking)
-        wrapper._paged_kv_last_page_len_buf.copy_(paged_kv_last_page_len, non_blocking=non_blocking)
-        wrapper._paged_kv_indices_buf[: paged_kv_indices.numel()].copy_(paged_kv_indices, non_blocking=non_blocking)
+        # One launch for the four copies.
+        torch._foreach_copy_(
+            [
+                wrapper._qo_indptr_buf,
+                wrapper._paged_kv_indptr_buf,
+                wrapper._paged_kv_last_page_len_buf,
+                wrapper._paged_kv_indices_buf[: paged_kv_indices.numel()],
+            ],
+            [qo_indptr, paged_kv_indptr, paged_kv_last_page_len, paged_kv_indices],
+            non_blocking=non_blocking,
+        )
         if packer is not None:
             packer.pack(custom_mask)
         wrapper._plan_info = plan_info
@@ -241,18 +248,13 @@ def _check_batch(
     paged_kv_indices: torch.Tensor,
 ) -> None:
     """The planner and the kernels read these as raw pointers: shape, dtype, device and layout are checked here."""
-    expected = (
+    for name, tensor, length in (
         ("qo_indptr_host", qo_indptr_host, batch_size + 1),
         ("kv_indptr_host", kv_indptr_host, batch_size + 1),
         ("kv_lens_host", kv_lens_host, batch_size),
-    )
-    for name, tensor, length in expected:
-        if not (
-            tensor.dtype is torch.int32
-            and tensor.device.type == "cpu"
-            and tensor.shape == (length,)
-            and tensor.is_contiguous()
-        ):
+    ):
+        is_vector = tensor.dim() == 1 and tensor.numel() == length and tensor.is_contiguous()
+        if not (is_vector and tensor.dtype is torch.int32 and tensor.is_cpu):
             raise InvalidPlan(
                 f"{name} must be a contiguous int32 CPU tensor of shape ({length},); it is {tensor.dtype}, "
                 f"{tensor.device}, {tuple(tensor.shape)}, strides {tensor.stride()}."
@@ -261,7 +263,7 @@ def _check_batch(
         raise InvalidPlan(
             f"batch size {batch_size}, but this CUDA-graph wrapper was made for {wrapper._fixed_batch_size}."
         )
-    given, held, used = paged_kv_indices.numel(), wrapper._paged_kv_indices_buf.numel(), int(kv_indptr_host[-1])
+    given, held, used = paged_kv_indices.numel(), wrapper._paged_kv_indices_buf.numel(), int(kv_indptr_host.numpy()[-1])
     if not used <= given <= held:
         raise InvalidPlan(
             f"paged_kv_indices has {given} pages: kv_indptr_host counts {used}, and the wrapper's buffer holds {held}."

@@ -21,7 +21,7 @@ import torch
 from ..errors import CompatWarning, InvalidPlan
 
 #: Positions in the raw argument list, the same on every release that has them.
-QO_INDPTR, ENABLE_CUDA_GRAPH, UNIFORM_Q_LEN = 3, 11, 19
+QO_INDPTR, FIRST_SCALAR, ENABLE_CUDA_GRAPH, FIXED_SPLIT_SIZE, UNIFORM_Q_LEN = 3, 6, 11, 16, 19
 #: Argument counts of the FA2 planner; other planners (FA3: 16, CUDA-core decode: 15) are passed through.
 WITHOUT_FIXED_UNIFORM_Q_LEN, WITH_FIXED_UNIFORM_Q_LEN = 20, 21
 #: What a captured kernel holds of the plan by value (scheduler.cuh, PrefillPlanInfo).
@@ -49,20 +49,33 @@ class CapturedTile:
     schedule. So once captured, each later plan must get the same tile, or the replay would compute nonsense.
     """
 
-    __slots__ = ("captured", "captured_kernel", "expected", "plan_info", "planned", "requested")
+    __slots__ = (
+        "captured",
+        "captured_kernel",
+        "captured_scalars",
+        "plan_info",
+        "planned",
+        "requested",
+        "scalars",
+        "uniform",
+    )
 
     def __init__(self) -> None:
         self.requested: int = 0
         self.planned: int | None = None
-        self.captured: int | None = None
+        self.scalars: list[Any] = []
         self.plan_info: Any = None
+        self.captured: int | None = None
+        self.captured_scalars: list[Any] = []
         self.captured_kernel: tuple[int, int, int] | None = None
-        self.expected: torch.Tensor | None = None
+        #: The indptr of a uniform batch, and its query length: what a hint is compared with.
+        self.uniform: tuple[int, torch.Tensor] | None = None
 
     def capture(self) -> None:
         """A graph now holds the last plan."""
         if self.planned is not None:
-            self.captured, self.captured_kernel = self.planned, _kernel(self.plan_info)
+            self.captured, self.captured_scalars = self.planned, self.scalars
+            self.captured_kernel = _kernel(self.plan_info)
 
     def uniform_q_len(self, forwarded: int, qo_indptr: torch.Tensor) -> int:
         """The query length to plan with, given what the wrapper forwards; 0 is no promise.
@@ -101,18 +114,24 @@ class CapturedTile:
 
     def describes(self, uniform_q_len: int, qo_indptr: torch.Tensor) -> bool:
         """Whether every request has exactly `uniform_q_len` query rows."""
-        rows = qo_indptr.numel()
-        if rows < 2 or uniform_q_len <= 0:
+        if qo_indptr.numel() < 2 or uniform_q_len <= 0:
             return False
-        expected = self.expected
-        if expected is None or expected.numel() != rows or int(expected[1]) != uniform_q_len:
-            expected = torch.arange(0, rows * uniform_q_len, uniform_q_len, dtype=qo_indptr.dtype)
-            self.expected = expected
-        return torch.equal(qo_indptr, expected) or bool((qo_indptr.diff() == uniform_q_len).all())
+        if self.uniform is None or self.uniform[0] != uniform_q_len or self.uniform[1].numel() != qo_indptr.numel():
+            end = qo_indptr.numel() * uniform_q_len
+            self.uniform = uniform_q_len, torch.arange(0, end, uniform_q_len, dtype=qo_indptr.dtype)
+        return torch.equal(qo_indptr, self.uniform[1]) or bool((qo_indptr.diff() == uniform_q_len).all())
 
     def check_kernel(self) -> None:
-        """After a plan: the captured kernel must be the one planned for."""
-        if self.captured_kernel is not None and _kernel(self.plan_info) != self.captured_kernel:
+        """After a plan: the captured kernel must be the one planned for.
+
+        The same scalars give the same kernel, unless a fixed split size makes split-KV depend on the KV lengths.
+        """
+        if self.captured is None:
+            return
+        fixed_split_size = self.scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR]
+        if self.scalars == self.captured_scalars and fixed_split_size <= 0:
+            return
+        if _kernel(self.plan_info) != self.captured_kernel:
             raise InvalidPlan(
                 "This plan needs another kernel (padded batch, query tile, split-KV: "
                 f"{_kernel(self.plan_info)}) than the CUDA graph captured through this wrapper holds "
@@ -153,19 +172,16 @@ class PlannedModule:
                     "plan overwrites its schedule. Use another wrapper."
                 )
             return self._plan(*self._completed(args))
-        arguments = list(self._completed(args))
-        planned = tile.uniform_q_len(arguments[UNIFORM_Q_LEN], arguments[QO_INDPTR])
-        arguments[UNIFORM_Q_LEN] = planned
+        arguments = [*self._completed(args)]
+        planned = arguments[UNIFORM_Q_LEN] = tile.uniform_q_len(arguments[UNIFORM_Q_LEN], arguments[QO_INDPTR])
         plan_info = self._plan(*arguments)
-        tile.planned, tile.plan_info = planned, plan_info
+        tile.planned, tile.scalars, tile.plan_info = planned, arguments[FIRST_SCALAR:], plan_info
         tile.check_kernel()
         return plan_info
 
     def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant.
-        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
-            return (*args, False)
-        return args
+        return (*args, False) if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments else args
 
 
 def _recording(run: Callable[..., Any], tile: CapturedTile) -> Callable[..., Any]:
