@@ -9,10 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..errors import UnsupportedArgument
 from ..lines import Line
 from ..support import MISSING, Support
+
+if TYPE_CHECKING:
+    from .signatures import GeneratedFunction
 
 Parameters = Mapping[str, inspect.Parameter]
 
@@ -33,6 +37,9 @@ class Rule(Line):
         """The parameters whose outcome is decided here."""
         return tuple(self.adds)
 
+    def write(self, function: GeneratedFunction) -> None:
+        """Add to the generated function what this rule does; the keywords of `adds` are declared already."""
+
     def support(self, native: Any) -> Support:
         """The outcome, given the installed parameters (`native_parameters`) or `MISSING`."""
         return Support.NATIVE if native is not MISSING and not self.applies(native) else self.outcome
@@ -46,6 +53,12 @@ class Refuse(Rule):
 
     since: str
     instead: str
+
+    def write(self, function: GeneratedFunction) -> None:
+        for keyword, default in self.adds.items():
+            message = function.message(f"({keyword}=)", since=self.since, instead=self.instead)
+            check = function.named("refuse", _unless_equal(default, message))
+            function.check(f"if {keyword} is not {function.named('default', default)}: {check}({keyword})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +79,16 @@ class RefuseValues(Rule):
     @property
     def subject(self) -> tuple[str, ...]:
         return tuple(f"{self.parameter}={value!r}" for value in self.values)
+
+    def write(self, function: GeneratedFunction) -> None:
+        messages = {
+            value: function.message(f"({self.parameter}={value!r})", since=since, instead=self.instead)
+            for value, since in self.values.items()
+        }
+        table = function.named("refused", messages)
+        function.check(
+            f"if {self.parameter} in {table}: {function.named('refuse', _refuse)}({table}[{self.parameter}])"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +111,11 @@ class Emulate(Rule):
     via: Callable[..., Any]
     gives: tuple[str, ...] = ()
     after: bool = False
+
+    def write(self, function: GeneratedFunction) -> None:
+        call = f"{function.named('via', self.via)}({', '.join(inspect.signature(self.via).parameters)})"
+        statement = f"{', '.join(self.gives)} = {call}" if self.gives else call
+        function.after(statement) if self.after else function.before(statement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +151,10 @@ class Contiguous(Rule):
     def subject(self) -> tuple[str, ...]:
         return self.parameters
 
+    def write(self, function: GeneratedFunction) -> None:
+        for tensor in self.parameters:
+            function.before(f"if {tensor} is not None: {tensor} = {tensor}.contiguous()")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reroute(Rule):
@@ -131,6 +163,9 @@ class Reroute(Rule):
     outcome: ClassVar[Support] = Support.EMULATED
 
     through: Callable[[Callable[..., Any]], Callable[..., Any]]
+
+    def write(self, function: GeneratedFunction) -> None:
+        function.reroute(self.through, tuple(self.adds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +192,13 @@ class SpellOut(Rule):
             name: parameter for name, parameter in native.items() if parameter.kind is not parameter.VAR_KEYWORD
         } | {parameter.name: parameter for parameter in keywords if parameter.kind is parameter.KEYWORD_ONLY}
 
+    def write(self, function: GeneratedFunction) -> None:
+        star = function.keep_back_tail()
+        defaults = function.named("defaults", tuple(function.parameters[keyword].default for keyword in self.tail))
+        tail = ", ".join(self.tail)
+        merge = function.named("merge", self.merge)
+        function.first(f"if {star}: {tail} = {merge}({star}, ({tail}), {defaults})")
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordOnly(Rule):
@@ -173,6 +215,9 @@ class KeywordOnly(Rule):
     def subject(self) -> tuple[str, ...]:
         return self.parameters
 
+    def write(self, function: GeneratedFunction) -> None:
+        function.keyword_only(self.parameters)
+
 
 def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: type | None = None) -> Parameters:
     """What `native` accepts, opaque keywords spelled out."""
@@ -181,3 +226,16 @@ def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: 
         if isinstance(rule, SpellOut) and owner is not None and rule.applies(parameters):
             parameters = rule.spelled(parameters, owner)
     return parameters
+
+
+def _unless_equal(default: Any, message: str) -> Callable[[Any], None]:
+    def refuse(value: Any) -> None:
+        # An equal scalar is the default, whatever its identity (0 for False); a tensor never is.
+        if not (isinstance(value, (bool, int, float, str)) and value == default):
+            _refuse(message)
+
+    return refuse
+
+
+def _refuse(message: str) -> None:
+    raise UnsupportedArgument(message)
