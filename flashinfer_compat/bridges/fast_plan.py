@@ -131,16 +131,27 @@ def fast_prefill_planner() -> Callable[..., None]:
             uniform_q_len: as for ``plan``; every request must have exactly that many query rows.
 
         Raises:
-            InvalidPlan: a wrapper or a batch that this plan cannot serve; nothing has been changed then.
+            InvalidPlan: a wrapper or a batch that this plan cannot serve. Nothing has been changed then, unless the
+                message asks for another plan before the next replay.
         """
         batch_size = qo_indptr_host.numel() - 1
-        hint = uniform_q_len or 0
+        hint = max(uniform_q_len or 0, 0)
         head_dim_vo = head_dim_qk if head_dim_vo is None else head_dim_vo
         q_dtype = _dtype(q_data_type)
         kv_dtype = q_dtype if kv_data_type is None else _dtype(kv_data_type)
         o_dtype = q_dtype if o_data_type is None else _dtype(o_data_type)
+        tile = getattr(wrapper, "_compat_tile", None) or CapturedTile()
         _check_wrapper(wrapper, num_qo_heads, num_kv_heads, q_dtype, kv_dtype, o_dtype, causal, window_left)
-        _check_batch(wrapper, batch_size, qo_indptr_host, kv_indptr_host, kv_lens_host, paged_kv_indices)
+        tile.check_geometry(page_size, head_dim_qk, head_dim_vo)
+        _check_batch(wrapper, batch_size, qo_indptr_host, kv_indptr_host, kv_lens_host)
+        _check_device_tensors(
+            wrapper,
+            qo_indptr,
+            paged_kv_indptr,
+            paged_kv_indices,
+            paged_kv_last_page_len,
+            int(kv_indptr_host.numpy()[-1]),
+        )
         total_num_rows = int(qo_indptr_host.numpy()[-1])
         rows = wrapper._max_total_num_rows or total_num_rows
         if total_num_rows > rows:
@@ -148,7 +159,6 @@ def fast_prefill_planner() -> Callable[..., None]:
                 f"{total_num_rows} query rows exceed the {rows} that this CUDA-graph wrapper was planned for."
             )
         # A graph that was captured with a hint needs it in each later plan, passed or not.
-        tile = getattr(wrapper, "_compat_tile", None) or CapturedTile()
         hint = hint or tile.captured or 0
         if hint and not tile.describes(hint, qo_indptr_host):
             raise InvalidPlan(f"uniform_q_len={hint}, but not every request has {hint} query rows.")
@@ -245,9 +255,8 @@ def _check_batch(
     qo_indptr_host: torch.Tensor,
     kv_indptr_host: torch.Tensor,
     kv_lens_host: torch.Tensor,
-    paged_kv_indices: torch.Tensor,
 ) -> None:
-    """The planner and the kernels read these as raw pointers: shape, dtype, device and layout are checked here."""
+    """The planner reads these as raw pointers: shape, dtype, device and layout are checked here."""
     for name, tensor, length in (
         ("qo_indptr_host", qo_indptr_host, batch_size + 1),
         ("kv_indptr_host", kv_indptr_host, batch_size + 1),
@@ -263,10 +272,30 @@ def _check_batch(
         raise InvalidPlan(
             f"batch size {batch_size}, but this CUDA-graph wrapper was made for {wrapper._fixed_batch_size}."
         )
-    given, held, used = paged_kv_indices.numel(), wrapper._paged_kv_indices_buf.numel(), int(kv_indptr_host.numpy()[-1])
-    if not used <= given <= held:
+
+
+def _check_device_tensors(
+    wrapper: Any,
+    qo_indptr: torch.Tensor,
+    paged_kv_indptr: torch.Tensor,
+    paged_kv_indices: torch.Tensor,
+    paged_kv_last_page_len: torch.Tensor,
+    pages: int,
+) -> None:
+    """A copy would broadcast a tensor that is too short."""
+    batch_size = wrapper._fixed_batch_size
+    for name, tensor, length in (
+        ("qo_indptr", qo_indptr, batch_size + 1),
+        ("paged_kv_indptr", paged_kv_indptr, batch_size + 1),
+        ("paged_kv_last_page_len", paged_kv_last_page_len, batch_size),
+        ("paged_kv_indices", paged_kv_indices, paged_kv_indices.numel()),
+    ):
+        if tensor.dim() != 1 or tensor.numel() != length:
+            raise InvalidPlan(f"{name} must have shape ({length},); it has {tuple(tensor.shape)}.")
+    given, held = paged_kv_indices.numel(), wrapper._paged_kv_indices_buf.numel()
+    if not pages <= given <= held:
         raise InvalidPlan(
-            f"paged_kv_indices has {given} pages: kv_indptr_host counts {used}, and the wrapper's buffer holds {held}."
+            f"paged_kv_indices has {given} pages: kv_indptr_host counts {pages}, and the wrapper's buffer holds {held}."
         )
 
 

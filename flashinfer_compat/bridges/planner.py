@@ -22,6 +22,8 @@ from ..errors import CompatWarning, InvalidPlan
 
 #: Positions in the raw argument list, the same on every release that has them.
 QO_INDPTR, FIRST_SCALAR, ENABLE_CUDA_GRAPH, FIXED_SPLIT_SIZE, UNIFORM_Q_LEN = 3, 6, 11, 16, 19
+#: Page size and head dims among them.
+GEOMETRY = (10, 12, 13)
 #: Argument counts of the FA2 planner; other planners (FA3: 16, CUDA-core decode: 15) are passed through.
 WITHOUT_FIXED_UNIFORM_Q_LEN, WITH_FIXED_UNIFORM_Q_LEN = 20, 21
 #: What a captured kernel holds of the plan by value (scheduler.cuh, PrefillPlanInfo).
@@ -120,6 +122,15 @@ class CapturedTile:
             end = qo_indptr.numel() * uniform_q_len
             self.uniform = uniform_q_len, torch.arange(0, end, uniform_q_len, dtype=qo_indptr.dtype)
         return torch.equal(qo_indptr, self.uniform[1]) or bool((qo_indptr.diff() == uniform_q_len).all())
+
+    def check_geometry(self, page_size: int, head_dim_qk: int, head_dim_vo: int) -> None:
+        """Before a replan: what the kernel was compiled for, and FlashInfer's wrappers do not keep, is as planned."""
+        given = page_size, head_dim_qk, head_dim_vo
+        planned = tuple(self.scalars[index - FIRST_SCALAR] for index in GEOMETRY) if self.scalars else given
+        if given != planned:
+            raise InvalidPlan(
+                f"(page_size, head_dim_qk, head_dim_vo) is {given}; the wrapper was planned with {planned}."
+            )
 
     def check_kernel(self) -> None:
         """After a plan: the captured kernel must be the one planned for.

@@ -70,20 +70,25 @@ def plan_ragged(wrapper: Any, **options: Any) -> None:
     wrapper.plan(uniform(), RAGGED_KV_INDPTR, HEADS, KV_HEADS, DIM, q_data_type="bfloat16", **options)
 
 
-def fast_plan(wrapper: Any, qo_indptr: torch.Tensor | None = None, **options: Any) -> None:
-    qo_indptr = uniform() if qo_indptr is None else qo_indptr
+def fast_plan(wrapper: Any, **options: Any) -> None:
     arguments: dict[str, Any] = {
+        "qo_indptr": uniform(),
+        "paged_kv_indptr": KV_INDPTR,
+        "paged_kv_indices": KV_INDICES,
+        "paged_kv_last_page_len": LAST_PAGE_LEN,
+        "num_qo_heads": HEADS,
+        "num_kv_heads": KV_HEADS,
+        "head_dim_qk": DIM,
+        "page_size": 16,
         "causal": False,
         "q_data_type": "bfloat16",
-        "qo_indptr_host": qo_indptr,
+        "qo_indptr_host": uniform(),
         "kv_indptr_host": KV_INDPTR,
         "kv_lens_host": KV_LENS,
         "max_q_len": Q_LEN,
         "max_kv_len": 33,
     }
-    flashinfer.prefill.fast_prefill_plan(
-        wrapper, qo_indptr, KV_INDPTR, KV_INDICES, LAST_PAGE_LEN, HEADS, KV_HEADS, DIM, 16, **(arguments | options)
-    )
+    flashinfer.prefill.fast_prefill_plan(wrapper, **(arguments | options))
 
 
 class TestHint:
@@ -364,6 +369,12 @@ class TestFastPrefillPlan:
             ({"q_data_type": "float16"}, "q_data_type=torch.float16 .planned: torch.bfloat16"),
             ({"causal": True}, "causal=True .planned: False"),
             ({"window_left": 5}, "window_left=5 .planned: -1"),
+            ({"page_size": 8}, r"is \(8, 128, 128\); the wrapper was planned with \(16, 128, 128\)"),
+            ({"head_dim_vo": 64}, r"is \(16, 128, 64\)"),
+            ({"qo_indptr": int32(4)}, r"qo_indptr must have shape \(5,\); it has \(1,\)"),
+            ({"paged_kv_last_page_len": int32(1)}, r"paged_kv_last_page_len must have shape \(4,\)"),
+            ({"paged_kv_indptr": KV_INDPTR.view(1, 5)}, r"paged_kv_indptr must have shape \(5,\)"),
+            ({"paged_kv_indices": torch.zeros(32, dtype=torch.int32)}, "has 32 pages.*buffer holds 16"),
             ({"custom_mask": torch.ones(4, dtype=torch.bool)}, "needs custom_mask_buf and mask_indptr_buf"),
         ],
     )  # fmt: skip
