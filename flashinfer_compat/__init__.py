@@ -4,9 +4,7 @@ Names are those of the newest supported FlashInfer. Where the installed release 
 here *is* FlashInfer's object; FlashInfer is imported with the first name that needs it, never by this import.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from . import namespace as _namespace
 from . import selection as _selection
@@ -27,7 +25,7 @@ _namespace.install(_selected, own=dict.fromkeys(("explain", "report", "require",
 #: The installed FlashInfer's version string, None where there is none.
 flashinfer_version: str | None = _selected.installed
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from .features import explain, report, require, supports
 
-    def __getattr__(name: str) -> Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`
+    def __getattr__(name: str) -> _typing.Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

@@ -54,10 +54,7 @@ def adapter() -> Adapter:
     return _adapter
 
 
-NOTHING_INSTALLED = (
-    f"FlashInfer is not installed. flashinfer_compat supports {selection.SUPPORTED}; "
-    f"install one of them, for example: pip install flashinfer-python=={selection.NEWEST}"
-)
+NOTHING_INSTALLED = f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}"
 
 
 class MirroredModule(ModuleType):
@@ -93,9 +90,9 @@ class MirroredModule(ModuleType):
             delattr(_native_module(self), name)
 
     def __dir__(self) -> list[str]:
-        names = {name for name in self.__dict__ if not name.startswith("_")} | (
-            _own.keys() if self.__name__ == ROOT else set()
-        )
+        names = {name for name, value in self.__dict__.items() if not (name.startswith("_") or _is_own(value))}
+        if self.__name__ == ROOT:
+            names.update(_own)
         if selected.release is not None:
             names.update(dir(_native_module(self)), _bound_names(_below_root(self.__name__)))
         return sorted(names)

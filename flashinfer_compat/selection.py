@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from .errors import CompatWarning, UnsupportedRelease
 DISTRIBUTIONS = ("flashinfer-python", "flashinfer")
 NEWEST = RELEASES[-1].version
 SUPPORTED = ", ".join(release.version for release in RELEASES)
+WHAT_TO_INSTALL = f"Supported: {SUPPORTED}. Install one of them, for example: pip install flashinfer-python=={NEWEST}"
 
 
 class Selection(NamedTuple):
@@ -29,18 +31,18 @@ class Selection(NamedTuple):
 def installed_version() -> str | None:
     """The version of the installed FlashInfer, ``"0.0.0+unknown"`` for one without metadata, None for none."""
     for name in DISTRIBUTIONS:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        # Any of its files may be left over from an uninstall: a folder without METADATA has no version.
+        with suppress(metadata.PackageNotFoundError, KeyError):
+            if version := metadata.version(name):
+                return version
     return "0.0.0+unknown" if package_directory() else None
 
 
 def package_directory() -> Path | None:
     """Where the ``flashinfer`` package lies, found without importing it."""
     spec = find_spec("flashinfer")
-    locations = spec.submodule_search_locations if spec else None
-    return Path(next(iter(locations))) if locations else None
+    # Without an origin it is a namespace package: a folder of that name, left over from an uninstall.
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def select() -> Selection:
@@ -56,9 +58,7 @@ def select() -> Selection:
     try:
         version = Version(Version(installed).public)
     except InvalidVersion as error:
-        raise UnsupportedRelease(
-            f"FlashInfer {installed!r} is not a PEP 440 version. Supported: {SUPPORTED}."
-        ) from error
+        raise UnsupportedRelease(f"FlashInfer {installed!r} is not a PEP 440 version. {WHAT_TO_INSTALL}") from error
     if version.release == (0, 0, 0):
         return Selection(installed, recognised(installed))
     return Selection(installed, nearest(version, installed))
@@ -68,10 +68,7 @@ def nearest(version: Version, installed: str) -> Release:
     """The newest supported release that is not newer than `version`."""
     candidates = [release for release in RELEASES if Version(release.version) <= version]
     if not candidates:
-        raise UnsupportedRelease(
-            f"FlashInfer {installed} is older than flashinfer_compat supports. Supported: {SUPPORTED}. "
-            f"Install one of them, for example: pip install flashinfer-python=={NEWEST}"
-        )
+        raise UnsupportedRelease(f"FlashInfer {installed} is older than flashinfer_compat supports. {WHAT_TO_INSTALL}")
     release = candidates[-1]
     if Version(release.version) != version:
         warnings.warn(
@@ -91,6 +88,5 @@ def recognised(installed: str) -> Release:
         if source is not None and source.is_file() and release.marker_text in source.read_text(encoding="utf-8"):
             return release
     raise UnsupportedRelease(
-        f"FlashInfer {installed} does not say its version, and its source is none of {SUPPORTED}. "
-        f"Install a released FlashInfer, for example: pip install flashinfer-python=={NEWEST}"
+        f"FlashInfer {installed} does not say its version, and its source is none that is supported. {WHAT_TO_INSTALL}"
     )
