@@ -55,7 +55,7 @@ def raw_fa2_planner() -> Callable[..., Any]:
         arguments = (
             wrapper._float_workspace_buffer,
             wrapper._int_workspace_buffer,
-            wrapper._pin_memory_int_workspace_buffer,
+            _schedule_on_host(wrapper),
             qo_indptr_host,
             kv_indptr_host,
             kv_lens_host,
@@ -79,6 +79,20 @@ def raw_fa2_planner() -> Callable[..., Any]:
         return wrapper._cached_module.plan(*arguments)
 
     return raw_fa2_plan
+
+
+def _schedule_on_host(wrapper: Any) -> torch.Tensor:
+    """Where the planner writes its schedule before it is copied to the device.
+
+    plan() uses pinned memory, from which the copy is made when the GPU comes to it: another plan before that overwrites
+    what an earlier replay is still to read. plan() itself waits for the GPU and never meets this; a plan that does not
+    wait takes pageable memory, which CUDA stages before the call returns.
+    """
+    schedule: torch.Tensor | None = wrapper.__dict__.get("_compat_schedule")
+    if schedule is None or schedule.numel() != wrapper._int_workspace_buffer.numel():
+        schedule = torch.empty(wrapper._int_workspace_buffer.numel(), dtype=torch.uint8)
+        wrapper.__dict__["_compat_schedule"] = schedule
+    return schedule
 
 
 def fast_prefill_planner() -> Callable[..., None]:
