@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -51,32 +51,25 @@ class CapturedTile:
     schedule. So once captured, each later plan must get the same tile, or the replay would compute nonsense.
     """
 
-    __slots__ = (
-        "captured",
-        "captured_kernel",
-        "captured_scalars",
-        "plan_info",
-        "planned",
-        "requested",
-        "scalars",
-        "uniform",
-    )
+    __slots__ = ("arguments", "captured", "captured_kernel", "captured_scalars", "plan_info", "requested", "uniform")
 
     def __init__(self) -> None:
+        #: What the next plan asks for where the wrapper's own Python cannot pass it on.
         self.requested: int = 0
-        self.planned: int | None = None
-        self.scalars: list[Any] = []
+        #: The last CUDA-graph plan: its raw arguments, none before the first, and what the planner returned.
+        self.arguments: Sequence[Any] = ()
         self.plan_info: Any = None
+        #: The hint that a graph has captured (0: none was given), the plan's scalars and its kernel.
         self.captured: int | None = None
-        self.captured_scalars: list[Any] = []
+        self.captured_scalars: Sequence[Any] = ()
         self.captured_kernel: tuple[int, int, int] | None = None
         #: The indptr of a uniform batch, and its query length: what a hint is compared with.
         self.uniform: tuple[int, torch.Tensor] | None = None
 
     def capture(self) -> None:
         """A graph now holds the last plan."""
-        if self.planned is not None:
-            self.captured, self.captured_scalars = self.planned, self.scalars
+        if self.arguments:
+            self.captured, self.captured_scalars = self.arguments[UNIFORM_Q_LEN], self.arguments[FIRST_SCALAR:]
             self.captured_kernel = _kernel(self.plan_info)
 
     def uniform_q_len(self, forwarded: int, qo_indptr: torch.Tensor) -> int:
@@ -126,7 +119,7 @@ class CapturedTile:
     def check_geometry(self, page_size: int, head_dim_qk: int, head_dim_vo: int) -> None:
         """Before a replan: what the kernel was compiled for, and FlashInfer's wrappers do not keep, is as planned."""
         given = page_size, head_dim_qk, head_dim_vo
-        planned = tuple(self.scalars[index - FIRST_SCALAR] for index in GEOMETRY) if self.scalars else given
+        planned = tuple(self.arguments[index] for index in GEOMETRY) if self.arguments else given
         if given != planned:
             raise InvalidPlan(
                 f"(page_size, head_dim_qk, head_dim_vo) is {given}; the wrapper was planned with {planned}."
@@ -137,10 +130,9 @@ class CapturedTile:
 
         The same scalars give the same kernel, unless a fixed split size makes split-KV depend on the KV lengths.
         """
-        if self.captured is None:
-            return
-        fixed_split_size = self.scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR]
-        if self.scalars == self.captured_scalars and fixed_split_size <= 0:
+        if self.captured is None or (
+            self.arguments[FIRST_SCALAR:] == self.captured_scalars and self.arguments[FIXED_SPLIT_SIZE] <= 0
+        ):
             return
         if _kernel(self.plan_info) != self.captured_kernel:
             raise InvalidPlan(
@@ -174,6 +166,9 @@ class PlannedModule:
         return getattr(self.module, name)
 
     def _completed_plan(self, *args: Any) -> Any:
+        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant.
+        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
+            args = (*args, False)
         tile = self._tile
         if len(args) < WITHOUT_FIXED_UNIFORM_Q_LEN or not args[ENABLE_CUDA_GRAPH]:
             tile.requested = 0
@@ -182,22 +177,19 @@ class PlannedModule:
                     "A CUDA graph was captured through this wrapper with the FA2 backend; another backend or an eager "
                     "plan overwrites its schedule. Use another wrapper."
                 )
-            return self._plan(*self._completed(args))
-        arguments = [*self._completed(args)]
-        planned = arguments[UNIFORM_Q_LEN] = tile.uniform_q_len(arguments[UNIFORM_Q_LEN], arguments[QO_INDPTR])
-        plan_info = self._plan(*arguments)
-        tile.planned, tile.scalars, tile.plan_info = planned, arguments[FIRST_SCALAR:], plan_info
+            return self._plan(*args)
+        if tile.requested or tile.captured is not None:
+            planned = tile.uniform_q_len(args[UNIFORM_Q_LEN], args[QO_INDPTR])
+            args = (*args[:UNIFORM_Q_LEN], planned, *args[UNIFORM_Q_LEN + 1 :])
+        plan_info = self._plan(*args)
+        tile.arguments, tile.plan_info = args, plan_info
         tile.check_kernel()
         return plan_info
-
-    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant.
-        return (*args, False) if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments else args
 
 
 def _recording(run: Callable[..., Any], tile: CapturedTile) -> Callable[..., Any]:
     def recorded_run(*args: Any) -> Any:
-        if tile.planned is not None and is_capturing():
+        if tile.arguments and is_capturing():
             tile.capture()
         return run(*args)
 
