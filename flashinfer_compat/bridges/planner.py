@@ -202,7 +202,7 @@ class PlannedWrapper:
     is_cuda_graph_enabled: bool
 
     @property
-    def _tile(self) -> CapturedTile:
+    def _compat_tile(self) -> CapturedTile:
         tile: CapturedTile | None = self.__dict__.get("_compat_tile")
         if tile is None:
             tile = self.__dict__["_compat_tile"] = CapturedTile()
@@ -221,7 +221,7 @@ class PlannedWrapper:
         if module is None or isinstance(module, PlannedModule):
             self.__dict__["_compat_module"] = module
         elif held is None or held.module is not module:
-            self.__dict__["_compat_module"] = PlannedModule(module, self._tile)
+            self.__dict__["_compat_module"] = PlannedModule(module, self._compat_tile)
 
     @property
     def _eagle_verify_fp8kv_sm90_state(self) -> Any:
@@ -235,7 +235,7 @@ class PlannedWrapper:
         self.__dict__["_compat_verify_state"] = state
         # run() dispatches this kernel past the module, so its capture cannot be seen: it counts as captured.
         if state is not None and self.is_cuda_graph_enabled:
-            self._tile.capture()
+            self._compat_tile.capture()
 
     @property
     def _trtllm_gen_multi_ctas_kv_counter_buffer(self) -> torch.Tensor | None:
@@ -262,7 +262,7 @@ def planned_wrapper(native: type) -> type:
 def request_uniform_q_len(self: Any, uniform_q_len: int | None) -> None:
     """Emulates ``plan(uniform_q_len=)`` where Python hides it: C++ has read argument 19 in every supported release."""
     requested = 0 if uniform_q_len is None else int(uniform_q_len)
-    self._tile.requested = max(requested, 0)
+    self._compat_tile.requested = max(requested, 0)
 
 
 def sized_with_hint(native: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:

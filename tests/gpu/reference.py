@@ -1,4 +1,4 @@
-"""Attention in plain fp32 PyTorch, the random batches it is computed for, and how a kernel's output is compared to it."""
+"""Attention in plain fp32 PyTorch, random batches to compute it for, and how a kernel's output is compared to it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import flashinfer_compat as flashinfer
 
 DEVICE = torch.device("cuda:0")
-#: Largest ||out - reference|| / ||reference|| of one request. bf16 rounds the probabilities and the output: 2e-3 to 3e-3
-#: is usual. An e4m3 KV cache is exact in bf16, so the reference reads the same values and the bound stays.
+#: Largest ||out - reference|| / ||reference|| of one request. bf16 rounds the probabilities and the output, 2e-3 to
+#: 3e-3 together. An e4m3 KV cache is exact in bf16: the reference reads the same values, and the bound is the same.
 TOLERANCE = 1e-2
 #: The query tile and whether KV is split, in a PrefillPlanInfo (scheduler.cuh).
 CTA_TILE_Q, SPLIT_KV = 3, 14

@@ -1,4 +1,4 @@
-"""The ``uniform_q_len`` hint in a speculative verify step: right numbers, and the small query tile in captured graphs."""
+"""The ``uniform_q_len`` hint in a speculative verify step: right numbers, the small query tile in captured graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ from typing import Any
 import pytest
 import torch
 
-from .reference import CTA_TILE_Q, Batch, Cache, Captured, paged_wrapper, plan, run
+import flashinfer_compat as flashinfer
+
+from .reference import (
+    CTA_TILE_Q,
+    DEVICE,
+    Batch,
+    Cache,
+    Captured,
+    assert_close,
+    attention,
+    causal_mask,
+    indptr,
+    paged_wrapper,
+    plan,
+    poisoned,
+    run,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -92,10 +108,6 @@ def test_flashinfers_verify_kernel_is_reached(workspace: torch.Tensor, release: 
 
 def test_ragged(workspace: torch.Tensor) -> None:
     """The ragged wrapper's hint, with as many KV as query rows and a causal mask."""
-    import flashinfer_compat as flashinfer
-
-    from .reference import DEVICE, assert_close, attention, causal_mask, indptr, poisoned
-
     q_lens = [DRAFT_TOKENS] * 5
     q = torch.randn(sum(q_lens), HEADS, 128, dtype=torch.bfloat16, device=DEVICE)
     k, v = (torch.randn(sum(q_lens), 1, 128, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
