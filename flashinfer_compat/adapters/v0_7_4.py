@@ -75,11 +75,15 @@ ADAPTER = Adapter.newest(
             Convert(
                 via=decode.split_size_for_cuda_cores,
                 gives=("fixed_split_size",),
+                where="fixed_split_size == -1",
                 note="-1 means no fixed split everywhere; CUDA-core decode refuses it on every release",
             ),
         ),
         "prefill.trtllm_batch_context_with_kv_cache": Convert(
-            via=trtllm.window_as_int, gives=("window_left",), note="integers of other types, refused from 0.7.4 on"
+            via=trtllm.window_as_int,
+            gives=("window_left",),
+            where="type(window_left) is not int",
+            note="integers of other types, refused from 0.7.4 on",
         ),
         # Tolerated by older releases.
         "mla.BatchMLAPagedAttentionWrapper.run": (

@@ -218,10 +218,11 @@ class PlannedWrapper:
     @_cached_module.setter
     def _cached_module(self, module: Any) -> None:
         held = self.__dict__.get("_compat_module")
-        if module is None or isinstance(module, PlannedModule):
-            self.__dict__["_compat_module"] = module
-        elif held is None or held.module is not module:
-            self.__dict__["_compat_module"] = PlannedModule(module, self._compat_tile)
+        if held is not None and held.module is module:
+            return
+        if module is not None and not isinstance(module, PlannedModule):
+            module = PlannedModule(module, self._compat_tile)
+        self.__dict__["_compat_module"] = module
 
     @property
     def _eagle_verify_fp8kv_sm90_state(self) -> Any:

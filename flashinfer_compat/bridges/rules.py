@@ -103,7 +103,8 @@ class Emulate(Rule):
     """Keywords honoured by another route.
 
     `via` names among its own parameters what it takes of the call (``self`` included) and returns the new values of
-    `gives`, a tuple if there are several. With `after` it runs behind the native call.
+    `gives`, a tuple if there are several. With `after` it runs behind the native call; `where`, an expression over the
+    parameters, says for which calls it is needed at all.
     """
 
     outcome: ClassVar[Support] = Support.EMULATED
@@ -111,10 +112,13 @@ class Emulate(Rule):
     via: Callable[..., Any]
     gives: tuple[str, ...] = ()
     after: bool = False
+    where: str = ""
 
     def write(self, function: GeneratedFunction) -> None:
         call = f"{function.named('via', self.via)}({', '.join(inspect.signature(self.via).parameters)})"
         statement = f"{', '.join(self.gives)} = {call}" if self.gives else call
+        if self.where:
+            statement = f"if {self.where}: {statement}"
         function.after(statement) if self.after else function.before(statement)
 
 
@@ -198,6 +202,8 @@ class SpellOut(Rule):
         tail = ", ".join(self.tail)
         merge = function.named("merge", self.merge)
         function.first(f"if {star}: {tail} = {merge}({star}, ({tail}), {defaults})")
+        # Its frames pass **kwargs on from one to the next: the fewer the cheaper.
+        function.forward_given_only()
 
 
 @dataclass(frozen=True, kw_only=True)
