@@ -9,7 +9,6 @@ from . import v0_7_2_post1
 _HINT = Emulate(
     adds={"uniform_q_len": None},
     via=planner.request_uniform_q_len,
-    where="uniform_q_len is not None",
     note="set as the raw planner's argument 19, with the validation of 0.7.2.post1 (#6144)",
 )
 

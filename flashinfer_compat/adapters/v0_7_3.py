@@ -17,9 +17,6 @@ _TOKEN_HEAD_SCALES = Refuse(
     instead="Use an fp8 KV cache with k_scale and v_scale of one value each.",
     note="fp8 KV scales per token and head need the kernels of 0.7.4",
 )
-_SINK_DECODE = Missing(
-    since="0.7.4", instead="Use BatchAttentionWithAttentionSinkWrapper.", note="needs the kernels of 0.7.4"
-)
 _NEW_DSV4_FORMATS = RefuseValues(
     parameter="kv_cache_format",
     values={"fp8_dsv41_inline": "0.7.4", "fp8_dsv41_inline_fp4_ca": "0.7.4"},
@@ -119,8 +116,9 @@ ADAPTER = v0_7_4.ADAPTER.older(
             note="sparse top-k and the length-aware schedule need the kernels of 0.7.4",
         ),
         "mla.trtllm_batch_decode_sparse_mla_dsv4": _NEW_DSV4_FORMATS,
-        "attention.BatchDecodeWithAttentionSinkWrapper": _SINK_DECODE,
-        "BatchDecodeWithAttentionSinkWrapper": _SINK_DECODE,
+        "attention.BatchDecodeWithAttentionSinkWrapper": Missing(
+            since="0.7.4", instead="Use BatchAttentionWithAttentionSinkWrapper.", note="needs the kernels of 0.7.4"
+        ),
     },
     inferred=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, trtllm
 from ..bridges.classes import Extended, Follows
 from ..bridges.names import Added, Moved, Retired
-from ..bridges.rules import Convert, Emulate, KeywordOnly, SpellOut
+from ..bridges.rules import Convert, Emulate, ForwardGiven, KeywordOnly, SpellOut
 from ..lines import Noted
 from ..support import Support
 from .model import Adapter
@@ -87,12 +87,20 @@ ADAPTER = Adapter.newest(
         ),
         # Tolerated by older releases.
         "mla.BatchMLAPagedAttentionWrapper.run": (
+            ForwardGiven(needed=mla.refuses_other_rows, note="by keyword, as FlashInfer's run() wants it"),
             Convert(
                 via=mla.planned_rows,
                 gives=("q_nope", "q_pe", "query", "out", "lse", "padded"),
+                needed=mla.refuses_other_rows,
                 note="query rows beyond the FA2/FA3 plan are cut off (_fa_common.py refuses them from 0.7.4 on)",
             ),
-            Convert(via=mla.padded_result, gives=("result",), after=True, note="and the outputs keep their full size"),
+            Convert(
+                via=mla.padded_result,
+                gives=("result",),
+                after=True,
+                needed=mla.refuses_other_rows,
+                note="and the outputs keep their full size",
+            ),
         ),
         # Left as they are: what differs silently, and what to do about it.
         "prefill.BatchPrefillWithPagedKVCacheWrapper.__init__": Noted(
@@ -144,11 +152,6 @@ ADAPTER = Adapter.newest(
             to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
             instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
             note="gone from mla in 0.7.4, still in utils",
-        ),
-        "decode.get_trtllm_gen_multi_ctas_kv_counter_bytes": Moved(
-            to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
-            instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
-            note="in decode from 0.7.2 on, always in utils",
         ),
         "prefill.prepare_cudnn_batch_prefill": Moved(
             to="cudnn.prefill:prepare_cudnn_batch_prefill",

@@ -51,13 +51,13 @@ class CapturedTile:
     schedule. So once captured, each later plan must get the same tile, or the replay would compute nonsense.
     """
 
-    __slots__ = ("arguments", "captured", "captured_kernel", "captured_scalars", "plan_info", "requested", "uniform")
+    __slots__ = ("captured", "captured_kernel", "captured_scalars", "plan_info", "requested", "scalars", "uniform")
 
     def __init__(self) -> None:
         #: What the next plan asks for where the wrapper's own Python cannot pass it on.
         self.requested: int = 0
-        #: The last CUDA-graph plan: its raw arguments, none before the first, and what the planner returned.
-        self.arguments: Sequence[Any] = ()
+        #: The last CUDA-graph plan: its raw arguments behind the tensors, none before the first, and what it returned.
+        self.scalars: Sequence[Any] = ()
         self.plan_info: Any = None
         #: The hint that a graph has captured (0: none was given), the plan's scalars and its kernel.
         self.captured: int | None = None
@@ -68,8 +68,8 @@ class CapturedTile:
 
     def capture(self) -> None:
         """A graph now holds the last plan."""
-        if self.arguments:
-            self.captured, self.captured_scalars = self.arguments[UNIFORM_Q_LEN], self.arguments[FIRST_SCALAR:]
+        if self.scalars:
+            self.captured, self.captured_scalars = self.scalars[UNIFORM_Q_LEN - FIRST_SCALAR], self.scalars
             self.captured_kernel = _kernel(self.plan_info)
 
     def uniform_q_len(self, forwarded: int, qo_indptr: torch.Tensor) -> int:
@@ -119,7 +119,7 @@ class CapturedTile:
     def check_geometry(self, page_size: int, head_dim_qk: int, head_dim_vo: int) -> None:
         """Before a replan: what the kernel was compiled for, and FlashInfer's wrappers do not keep, is as planned."""
         given = page_size, head_dim_qk, head_dim_vo
-        planned = tuple(self.arguments[index] for index in GEOMETRY) if self.arguments else given
+        planned = tuple(self.scalars[index - FIRST_SCALAR] for index in GEOMETRY) if self.scalars else given
         if given != planned:
             raise InvalidPlan(
                 f"(page_size, head_dim_qk, head_dim_vo) is {given}; the wrapper was planned with {planned}."
@@ -131,7 +131,7 @@ class CapturedTile:
         The same scalars give the same kernel, unless a fixed split size makes split-KV depend on the KV lengths.
         """
         if self.captured is None or (
-            self.arguments[FIRST_SCALAR:] == self.captured_scalars and self.arguments[FIXED_SPLIT_SIZE] <= 0
+            self.scalars == self.captured_scalars and self.scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR] <= 0
         ):
             return
         if _kernel(self.plan_info) != self.captured_kernel:
@@ -166,10 +166,10 @@ class PlannedModule:
         return getattr(self.module, name)
 
     def _completed_plan(self, *args: Any) -> Any:
-        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant.
-        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
-            args = (*args, False)
         tile = self._tile
+        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant, unless a graph captured True.
+        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
+            args = (*args, bool(tile.captured_scalars and tile.captured_scalars[-1]))
         if len(args) < WITHOUT_FIXED_UNIFORM_Q_LEN or not args[ENABLE_CUDA_GRAPH]:
             tile.requested = 0
             if tile.captured is not None:
@@ -182,14 +182,14 @@ class PlannedModule:
             planned = tile.uniform_q_len(args[UNIFORM_Q_LEN], args[QO_INDPTR])
             args = (*args[:UNIFORM_Q_LEN], planned, *args[UNIFORM_Q_LEN + 1 :])
         plan_info = self._plan(*args)
-        tile.arguments, tile.plan_info = args, plan_info
+        tile.scalars, tile.plan_info = args[FIRST_SCALAR:], plan_info
         tile.check_kernel()
         return plan_info
 
 
 def _recording(run: Callable[..., Any], tile: CapturedTile) -> Callable[..., Any]:
     def recorded_run(*args: Any) -> Any:
-        if tile.arguments and is_capturing():
+        if tile.scalars and is_capturing():
             tile.capture()
         return run(*args)
 

@@ -58,7 +58,9 @@ class Refuse(Rule):
         for keyword, default in self.adds.items():
             message = function.message(f"({keyword}=)", since=self.since, instead=self.instead)
             check = function.named("refuse", _unless_equal(default, message))
-            function.check(f"if {keyword} is not {function.named('default', default)}: {check}({keyword})")
+            # None by its name is one instruction less.
+            known = "None" if default is None else function.named("default", default)
+            function.check(f"if {keyword} is not {known}: {check}({keyword})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +128,15 @@ class Emulate(Rule):
 class Convert(Emulate):
     """An `Emulate` that adds no keyword: native arguments are checked, or put into the form that this release needs.
 
-    Left out where the native function takes the parameter `unless`: it then does so itself.
+    Left out where the native function takes the parameter `unless`: it then does so itself; and where `needed`, which
+    looks at the installed release, says that it is not.
     """
 
     unless: str = ""
+    needed: Callable[[], bool] | None = None
 
     def applies(self, native: Parameters) -> bool:
-        return self.unless not in native
+        return self.unless not in native and (self.needed is None or self.needed())
 
     @property
     def subject(self) -> tuple[str, ...]:
@@ -203,6 +207,20 @@ class SpellOut(Rule):
         merge = function.named("merge", self.merge)
         function.first(f"if {star}: {tail} = {merge}({star}, ({tail}), {defaults})")
         # Its frames pass **kwargs on from one to the next: the fewer the cheaper.
+        function.forward_given_only()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardGiven(Rule):
+    """A function that warns of positional arguments: what is given is passed on by keyword."""
+
+    outcome: ClassVar[Support] = Support.NATIVE
+    needed: Callable[[], bool]
+
+    def applies(self, native: Parameters) -> bool:
+        return self.needed()
+
+    def write(self, function: GeneratedFunction) -> None:
         function.forward_given_only()
 
 

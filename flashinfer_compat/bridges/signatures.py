@@ -94,7 +94,7 @@ class GeneratedFunction:
         self._forwarded += [self.parameters[keyword] for keyword in keywords]
 
     def forward_given_only(self) -> None:
-        """Pass on, of the keyword-only parameters, those that are not left at their default."""
+        """Pass on, of the parameters that have a default, those that are not left at it; by keyword."""
         self._given_only = True
 
     def compiled(self) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ class GeneratedFunction:
         if self._given_only:
             body.append("given = {}")
             for parameter in self._forwarded:
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                if parameter.default is not parameter.empty:
                     name, default = parameter.name, self.named("default", parameter.default)
                     body.append(f"if {name} is not {default}: given[{name!r}] = {name}")
         call = f"_native({self._call()})"
@@ -133,10 +133,12 @@ class GeneratedFunction:
         """The native call's arguments: positional where the native function takes them so, which is the faster way."""
         parts = []
         for parameter in self._forwarded:
+            if self._given_only and parameter.default is not parameter.empty:
+                continue
             if parameter.kind in _POSITIONAL:
                 parts.append(parameter.name)
-            elif parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                parts.append(f"{_STARS[parameter.kind]}{parameter.name}")
-            elif not self._given_only:
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 parts.append(f"{parameter.name}={parameter.name}")
+            else:
+                parts.append(f"{_STARS[parameter.kind]}{parameter.name}")
         return ", ".join([*parts, "**given"] if self._given_only else parts)

@@ -31,7 +31,9 @@ def test_bases(name: str) -> None:
 
 
 def test_the_table_above_is_complete() -> None:
-    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__}
+    classes = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    }
     assert classes == {*CAUGHT_BY, "CompatWarning"}
 
 

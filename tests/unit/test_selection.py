@@ -269,9 +269,7 @@ def raised(machine: Machine, statement: str) -> tuple[list[str], str]:
         ),
     ],
 )
-def test_using_what_is_not_installed_says_what_to_install(
-    machine: Machine, statement: str, bases: list[str]
-) -> None:
+def test_using_what_is_not_installed_says_what_to_install(machine: Machine, statement: str, bases: list[str]) -> None:
     names, message = raised(machine, statement)
     assert names[: len(bases)] == bases
     assert NOTHING_INSTALLED in message
@@ -357,7 +355,7 @@ def test_importing_the_facade_has_no_side_effects(machine: Machine, version: str
         machine.package()
         machine.distribution(version)
     assert machine.run(SIDE_EFFECTS) == {
-        "modules": ["flashinfer_compat", "packaging"],
+        "modules": ["flashinfer_compat"],
         "environment": True,
         "path": True,
         "finders": ["_Finder"],
