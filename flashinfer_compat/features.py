@@ -7,6 +7,7 @@ from typing import Any
 
 from . import namespace
 from .adapters.model import split
+from .bridges.classes import Follows
 from .bridges.names import Added
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
@@ -132,7 +133,8 @@ class _Asked:
     def outcomes(self) -> list[tuple[Line, Support]]:
         """All lines of the key, each with its outcome here."""
         accepted = self._accepted() if self.native is not MISSING else MISSING
-        return [(line, line.support(accepted if isinstance(line, Rule) else self.native)) for line in self.lines]
+        lines = [line for line in self.lines if not (isinstance(line, Follows) and self.native is MISSING)]
+        return [(line, line.support(accepted if isinstance(line, Rule) else self.native)) for line in lines]
 
     def concerning(self) -> list[tuple[Line, Support]]:
         """The lines that decide what was asked."""

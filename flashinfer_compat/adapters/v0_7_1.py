@@ -19,7 +19,7 @@ ADAPTER = v0_7_2.ADAPTER.older(
             to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes", note="in decode from 0.7.2 on, always in utils"
         ),
         "mla.nvfp4_sparse_mla_decode": Missing(
-            since="0.7.2", instead="Dequantise the KV cache and use another decode.", note="needs the kernel of 0.7.2"
+            since="0.7.2", instead="Dequantise the KV cache and use another decode.", note="new in 0.7.2 (mla/_core.py)"
         ),
     },
 )

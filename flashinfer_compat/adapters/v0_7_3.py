@@ -15,13 +15,13 @@ _TOKEN_HEAD_SCALES = Refuse(
     adds={"use_token_head_sf": False},
     since="0.7.4",
     instead="Use an fp8 KV cache with k_scale and v_scale of one value each.",
-    note="fp8 KV scales per token and head need the kernels of 0.7.4",
+    note="fp8 KV scales per token and head need the kernels of 0.7.4 (prefill.cuh)",
 )
 _NEW_DSV4_FORMATS = RefuseValues(
     parameter="kv_cache_format",
     values={"fp8_dsv41_inline": "0.7.4", "fp8_dsv41_inline_fp4_ca": "0.7.4"},
     instead="Use fp8_dsv41 or fp8_dsv41_fp4_ca.",
-    note="inline DSV4.1 KV formats need the kernels of 0.7.4",
+    note="inline DSV4.1 KV formats are new in 0.7.4 (mla/_core.py)",
 )
 
 ADAPTER = v0_7_4.ADAPTER.older(
@@ -78,7 +78,7 @@ ADAPTER = v0_7_4.ADAPTER.older(
                 adds={"window_right": -1, "variable_window_token_starts": None, "variable_window_token_ends": None},
                 since="0.7.4",
                 instead="Pass window_left alone, causal.",
-                note="right and variable windows need the kernels of 0.7.4",
+                note="right and variable windows are new in 0.7.4 (trtllm_fmha_kernel_launcher.cu)",
             ),
         ),
         "prefill.trtllm_ragged_attention_deepseek": Convert(
@@ -89,13 +89,13 @@ ADAPTER = v0_7_4.ADAPTER.older(
             adds={"softmax_scale": None, "workspace": None},
             since="0.7.4",
             instead="Scale the query; the workspace is allocated inside.",
-            note="added in 0.7.4",
+            note="new in 0.7.4 (prefill.py)",
         ),
         "decode.BatchDecodeWithPagedKVCacheWrapper.__init__": Refuse(
             adds={"jit_kwargs": None},
             since="0.7.4",
             instead="Pass what the module needs in jit_args.",
-            note="keyword arguments of a custom JIT module, added in 0.7.4",
+            note="keyword arguments of a custom JIT module, new in 0.7.4 (decode.py)",
         ),
         "decode.BatchDecodeWithPagedKVCacheWrapper.plan": (
             Contiguous(
@@ -113,11 +113,13 @@ ADAPTER = v0_7_4.ADAPTER.older(
             adds={"sparse_top_k": 0, "length_aware_schedule": False},
             since="0.7.4",
             instead="Leave them at their defaults.",
-            note="sparse top-k and the length-aware schedule need the kernels of 0.7.4",
+            note="sparse top-k and the length-aware schedule are new in 0.7.4 (decode.py)",
         ),
         "mla.trtllm_batch_decode_sparse_mla_dsv4": _NEW_DSV4_FORMATS,
         "attention.BatchDecodeWithAttentionSinkWrapper": Missing(
-            since="0.7.4", instead="Use BatchAttentionWithAttentionSinkWrapper.", note="needs the kernels of 0.7.4"
+            since="0.7.4",
+            instead="Use BatchAttentionWithAttentionSinkWrapper.",
+            note="new in 0.7.4 (attention/_core.py)",
         ),
     },
     inferred=True,

@@ -125,6 +125,18 @@ class Emulate(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keep(Rule):
+    """A keyword kept in `target`, an attribute, for a mechanism behind the native call."""
+
+    outcome: ClassVar[Support] = Support.EMULATED
+    target: str
+
+    def write(self, function: GeneratedFunction) -> None:
+        (keyword,) = self.adds
+        function.before(f"{self.target} = {keyword}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Convert(Emulate):
     """An `Emulate` that adds no keyword: native arguments are checked, or put into the form that this release needs.
 
@@ -161,7 +173,9 @@ class Contiguous(Rule):
 
     def write(self, function: GeneratedFunction) -> None:
         for tensor in self.parameters:
-            function.before(f"if {tensor} is not None: {tensor} = {tensor}.contiguous()")
+            optional = function.parameters[tensor].default is None
+            test = f"if {tensor} is not None: " if optional else ""
+            function.before(f"{test}{tensor} = {tensor}.contiguous()")
 
 
 @dataclass(frozen=True, kw_only=True)
