@@ -18,7 +18,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ARGUMENTS = (
     "float_workspace", "int_workspace", "pinned_workspace", "qo_indptr", "kv_indptr", "kv_lens", "total_num_rows",
     "batch_size", "num_qo_heads", "num_kv_heads", "page_size", "enable_cuda_graph", "head_dim_qk", "head_dim_vo",
-    "causal", "window_left", "fixed_split_size", "disable_split_kv", "num_colocated_ctas", "uniform_q_len", "fixed_uniform_q_len",
+    "causal", "window_left", "fixed_split_size", "disable_split_kv", "num_colocated_ctas", "uniform_q_len",
+    "fixed_uniform_q_len",
 )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ class PlannedModule:
                     "plan overwrites its schedule. Use another wrapper."
                 )
             return self._plan(*args)
-        if tile.requested or tile.captured is not None:
+        if tile.requested or tile.captured not in (None, args[UNIFORM_Q_LEN]):
             planned = tile.uniform_q_len(args[UNIFORM_Q_LEN], args[QO_INDPTR])
             args = (*args[:UNIFORM_Q_LEN], planned, *args[UNIFORM_Q_LEN + 1 :])
         plan_info = self._plan(*args)
