@@ -162,6 +162,8 @@ class PlannedModule:
                 setattr(self, run, _recording(getattr(module, run), tile))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "module":  # an object that copy or pickle has not filled yet
+            raise AttributeError(name)
         return getattr(self.module, name)
 
     def _completed_plan(self, *args: Any) -> Any:
