@@ -45,7 +45,21 @@ extern "C" int sample_rows(const float* probs, const float* numbers, int* tokens
       sample<4, 1024, false><<<rows, 1024, 0, stream>>>(probs, numbers, tokens, last_valid, d);
     }
   } else {
-    sample<1, 512, true><<<rows, 512, 0, stream>>>(probs, numbers, tokens, last_valid, d);
+    sample<1, 1024, true><<<rows, 1024, 0, stream>>>(probs, numbers, tokens, last_valid, d);
   }
+  return cudaGetLastError();
+}
+
+// What FlashInfer's own kernel draws for each row from a seed and an offset.
+__global__ void draw(float* numbers, uint32_t rows, uint64_t seed, uint64_t offset) {
+  const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  curandStatePhilox4_32_10_t state;
+  curand_init(seed, row, offset, &state);
+  numbers[row] = curand_uniform(&state);
+}
+
+extern "C" int draw_numbers(float* numbers, uint32_t rows, uint64_t seed, uint64_t offset, cudaStream_t stream) {
+  draw<<<ceil_div(rows, 256), 256, 0, stream>>>(numbers, rows, seed, offset);
   return cudaGetLastError();
 }

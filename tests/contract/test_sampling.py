@@ -11,6 +11,7 @@ import torch
 
 import flashinfer_compat as flashinfer
 from flashinfer_compat import CompatError, InvalidArgument, Support, UnsupportedArgument, sampling
+from flashinfer_compat.reference import sampling as reference
 
 from .sampling_kernels import Generator, RecordingModule, as_read, kernels
 
@@ -484,6 +485,16 @@ def test_signatures_are_those_of_the_newest_release(name: str) -> None:
     assert [(p.name, p.kind, p.default) for p in ours.values()] == [
         (p.name, p.kind, p.default) for p in theirs.values()
     ]
+
+
+@pytest.mark.parametrize("name", [name for name in vars(reference) if name in dir(native.sampling)])
+def test_the_reference_takes_the_same_arguments(name: str) -> None:
+    function = getattr(reference, name)
+    if inspect.isfunction(function) and function.__module__ == reference.__name__:
+        ours = inspect.signature(getattr(sampling, name)).parameters
+        assert {key: value.default for key, value in inspect.signature(function).parameters.items()} == {
+            key: value.default for key, value in ours.items()
+        }
 
 
 def test_softmax_with_temperatures_is_not_launched_ahead_of_them(release: str) -> None:
