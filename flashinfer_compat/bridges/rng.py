@@ -174,6 +174,8 @@ def _check_tensor(name: str, value: torch.Tensor, rows: int, device: torch.devic
         raise InvalidArgument(f"{name} is {value.dtype}; it must be int64 or uint64")
     if value.device != device:
         raise InvalidArgument(f"{name} is on {value.device}, the distributions are on {device}")
+    if not value.is_contiguous():
+        raise InvalidArgument(f"{name} must be contiguous")
 
 
 def _check_number(name: str, value: Any, low: int, high: int) -> None:

@@ -165,6 +165,7 @@ class TestRandomNumbers:
             ({"seed": torch.zeros(2).long(), "offset": torch.zeros(1).long()}, r"seed has shape \(2,\)"),
             ({"seed": torch.zeros(1).long(), "offset": torch.zeros(1, 1).long()}, r"offset has shape \(1, 1\)"),
             ({"seed": torch.zeros(1).int(), "offset": torch.zeros(1).long()}, "seed is torch.int32"),
+            ({"seed": torch.zeros(1).long().expand(3), "offset": torch.zeros(3).long()}, "seed must be contiguous"),
             ({"seed": torch.zeros(1).long().to("meta"), "offset": torch.zeros(1).long()}, "seed is on meta"),
             (
                 {"generator": type("OnCuda", (Generator,), {"device": torch.device("cuda", 0)})()},

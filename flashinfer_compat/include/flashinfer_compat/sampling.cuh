@@ -14,7 +14,7 @@ namespace flashinfer_compat::sampling {
 
 namespace detail {
 
-// Whether FlashInfer's function takes `last_valid_index` before `temp_storage` (8 arguments, from 0.7.3 on) or not (7).
+// Whether FlashInfer's function takes `last_valid_index` before `temp_storage` (8 arguments) or not (7, up to 0.7.2.post1).
 // Asked of the declaration itself: headers may be newer or older than any version that is written down somewhere.
 template <typename Enable, uint32_t VEC_SIZE, uint32_t BLOCK_THREADS, cub::BlockScanAlgorithm SCAN_ALGORITHM,
           cub::BlockReduceAlgorithm REDUCE_ALGORITHM, bool DETERMINISTIC, typename Predicate>
