@@ -164,6 +164,14 @@ ADAPTER = v0_7_4.ADAPTER.older(
             _INT64_SAMPLES,
             _SAME_DRAWS,
         ),
+        "topk_varlen.topk_varlen.top_k_varlen": Noted(
+            parameter="logits on several streams",
+            outcome=Support.UNAVAILABLE,
+            since="0.7.4",
+            instead="Call it on one stream, and replay no two graphs with it at once.",
+            note="the radix backends' counters are the process's, behind checks that the facade does not reach around "
+            "(topk_varlen.py, _run_radix)",
+        ),
         "sampling.top_k_renorm_probs": _STREAMS,
         "sampling.top_k_mask_logits": _STREAMS,
         "sampling.softmax": _STREAMS,

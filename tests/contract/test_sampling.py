@@ -469,6 +469,12 @@ class TestTopKFirst:
         assert native.utils._cache_buf == shared
 
 
+def test_varlen_top_k_is_left_as_it_is(release: str) -> None:
+    assert flashinfer.top_k_varlen is native.top_k_varlen
+    outcome = flashinfer.supports("top_k_varlen(logits on several streams)")
+    assert outcome is (Support.NATIVE if release == "0.7.4" else Support.UNAVAILABLE)
+
+
 def test_names_elsewhere_are_the_same_functions() -> None:
     assert flashinfer.top_k_sampling_from_probs is sampling.top_k_sampling_from_probs
     assert sampling.top_k_renorm_prob is sampling.top_k_renorm_probs
