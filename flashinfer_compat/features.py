@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 from . import namespace
@@ -35,6 +36,17 @@ FEATURES: dict[str, str] = {
     "mla.private_counter_helper": "mla._core._get_trtllm_gen_multi_ctas_kv_counter_buffer",
     "mla.nvfp4_sparse_decode": "mla.nvfp4_sparse_mla_decode",
     "mla.padded_query_rows": "mla.BatchMLAPagedAttentionWrapper.run(query)",
+    "sampling.generator": "sampling.sampling_from_probs(generator)",
+    "sampling.row_seeds": "sampling.sampling_from_probs(seed per row)",
+    "sampling.indexed_top_k": "sampling.top_k_sampling_from_probs(top_k with indices)",
+    "sampling.indexed_min_p": "sampling.min_p_sampling_from_probs(min_p with indices)",
+    "sampling.int64_indices": "sampling.top_k_sampling_from_probs(indices of int64)",
+    "sampling.top_k_max": "sampling.top_k_top_p_sampling_from_logits(top_k_max)",
+    "sampling.same_tokens": "sampling.top_p_sampling_from_probs(deterministic across releases)",
+    "sampling.softmax_temperatures": "sampling.softmax(temperature per row)",
+    "sampling.concurrent_streams": "sampling.top_k_mask_logits(logits on several streams)",
+    "sampling.exact_accepted_count": "sampling.chain_speculative_sampling(maybe_output_accepted_token_num)",
+    "topk.concurrent_streams": "topk.top_k(input on several streams)",
 }
 
 
@@ -127,7 +139,8 @@ class _Asked:
     def is_native(self) -> bool:
         """Whether FlashInfer has it by itself."""
         if self.parameter:
-            return self.native is not MISSING and self.parameter.partition("=")[0] in self._accepted()
+            # A line may be about a value ("backend='x'") or a use ("seed per row") of the parameter.
+            return self.native is not MISSING and re.split("[= ]", self.parameter)[0] in self._accepted()
         return self.native is not MISSING
 
     def outcomes(self) -> list[tuple[Line, Support]]:

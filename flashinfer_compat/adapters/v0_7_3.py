@@ -6,9 +6,11 @@ feature of 0.7.4 that 0.7.2.post1 lacks; the installed signature settles whether
 
 from __future__ import annotations
 
-from ..bridges import layout, trtllm
+from ..bridges import layout, scratch, thresholds, top_k_first, trtllm
 from ..bridges.names import Missing
-from ..bridges.rules import Contiguous, Convert, Emulate, Refuse, RefuseValues
+from ..bridges.rules import Check, Contiguous, Convert, Emulate, Refuse, RefuseValues, Reroute
+from ..lines import Noted
+from ..support import Support
 from . import v0_7_4
 
 _TOKEN_HEAD_SCALES = Refuse(
@@ -22,6 +24,28 @@ _NEW_DSV4_FORMATS = RefuseValues(
     values={"fp8_dsv41_inline": "0.7.4", "fp8_dsv41_inline_fp4_ca": "0.7.4"},
     instead="Use fp8_dsv41 or fp8_dsv41_fp4_ca.",
     note="inline DSV4.1 KV formats are new in 0.7.4 (mla/_core.py)",
+)
+_INT32_INDICES = Convert(
+    via=thresholds.int32_indices,
+    gives=("indices", "widened"),
+    about=("indices of int64",),
+    note="with a top_k tensor int64 indices made the kernel read past its end (sampling.py, .int())",
+)
+_INT64_SAMPLES = Convert(
+    via=thresholds.int64_samples, gives=("result",), after=True, note="and the samples have the type of the indices"
+)
+_SAME_DRAWS = Noted(
+    parameter="deterministic across releases",
+    outcome=Support.UNAVAILABLE,
+    since="0.7.4",
+    instead="The draws are the same; compare distributions, or run on another architecture.",
+    note="0.7.4 splits a row over a cluster on SM90, whatever `deterministic` says: a token may differ where its order "
+    "of summation rounds across a threshold (sampling.cuh)",
+)
+_STREAMS = Reroute(
+    through=scratch.per_stream,
+    about=("logits on several streams",),
+    note="scratch for each stream and each captured call, as 0.7.4 has it (topk.py)",
 )
 
 ADAPTER = v0_7_4.ADAPTER.older(
@@ -116,6 +140,48 @@ ADAPTER = v0_7_4.ADAPTER.older(
             note="sparse top-k and the length-aware schedule are new in 0.7.4 (decode.py)",
         ),
         "mla.trtllm_batch_decode_sparse_mla_dsv4": _NEW_DSV4_FORMATS,
+        "sampling.top_p_sampling_from_probs": _SAME_DRAWS,
+        "sampling.top_k_sampling_from_probs": (_INT32_INDICES, _INT64_SAMPLES, _SAME_DRAWS),
+        "sampling.top_k_top_p_sampling_from_logits": (
+            _INT32_INDICES,
+            Check(via=thresholds.check_top_k_max, unless="top_k_max", note="an int, as it stands"),
+            Reroute(
+                adds={"top_k_max": None},
+                through=top_k_first.from_logits,
+                note="selected first where 0.7.4 does, with indices too (sampling.py, _top_k_first_fast_path)",
+            ),
+            _INT64_SAMPLES,
+            _SAME_DRAWS,
+        ),
+        "sampling.top_k_top_p_sampling_from_probs": (
+            _INT32_INDICES,
+            Check(via=thresholds.check_top_k_max, unless="top_k_max", note="an int, as it stands"),
+            Reroute(
+                adds={"top_k_max": None},
+                through=top_k_first.from_probs,
+                note="selected first where 0.7.4 does, with indices too (sampling.py, _top_k_first_fast_path)",
+            ),
+            _INT64_SAMPLES,
+            _SAME_DRAWS,
+        ),
+        "topk_varlen.topk_varlen.top_k_varlen": Noted(
+            parameter="logits on several streams",
+            outcome=Support.UNAVAILABLE,
+            since="0.7.4",
+            instead="Call it on one stream, and replay no two graphs with it at once.",
+            note="the radix backends' counters are the process's, behind checks that the facade does not reach around "
+            "(topk_varlen.py, _run_radix)",
+        ),
+        "sampling.top_k_renorm_probs": _STREAMS,
+        "sampling.top_k_mask_logits": _STREAMS,
+        "sampling.softmax": _STREAMS,
+        "sampling.chain_speculative_sampling": Noted(
+            parameter="maybe_output_accepted_token_num",
+            outcome=Support.UNAVAILABLE,
+            since="0.7.4",
+            instead="Count with maybe_output_emitted_draft_token_num, which is right, as the tokens are.",
+            note="the first rejected draft is drawn again, and may be counted: up to one too many a row (sampling.cuh)",
+        ),
         "attention.BatchDecodeWithAttentionSinkWrapper": Missing(
             since="0.7.4",
             instead="Use BatchAttentionWithAttentionSinkWrapper.",

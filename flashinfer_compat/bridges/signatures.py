@@ -89,8 +89,8 @@ class GeneratedFunction:
         return star
 
     def reroute(self, through: Callable[[Callable[..., Any]], Callable[..., Any]], keywords: Iterable[str]) -> None:
-        """Call what `through` makes of the native function, with `keywords` besides."""
-        self._names["_native"] = through(self.native)
+        """Call what `through` makes of the function called so far, with `keywords` besides."""
+        self._names["_native"] = through(self._names["_native"])
         self._forwarded += [self.parameters[keyword] for keyword in keywords]
 
     def forward_given_only(self) -> None:

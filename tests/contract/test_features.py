@@ -35,6 +35,17 @@ mla.multi_ctas_kv_counters            emulated     emulated     emulated     emu
 mla.private_counter_helper            native       native       native       emulated     emulated
 mla.nvfp4_sparse_decode               unavailable  native       native       native       native
 mla.padded_query_rows                 native       native       native       emulated     emulated
+sampling.generator                    emulated     emulated     emulated     emulated     emulated
+sampling.row_seeds                    unavailable  native       native       native       native
+sampling.indexed_top_k                emulated     native       native       native       native
+sampling.indexed_min_p                emulated     native       native       native       native
+sampling.int64_indices                emulated     emulated     emulated     emulated     native
+sampling.top_k_max                    emulated     emulated     emulated     native       native
+sampling.same_tokens                  unavailable  unavailable  unavailable  unavailable  native
+sampling.softmax_temperatures         emulated     native       native       native       native
+sampling.concurrent_streams           emulated     emulated     emulated     emulated     native
+sampling.exact_accepted_count         unavailable  unavailable  unavailable  unavailable  native
+topk.concurrent_streams               emulated     emulated     emulated     emulated     emulated
 """
 
 

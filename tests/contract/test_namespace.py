@@ -477,9 +477,9 @@ def test_a_star_import_brings_flashinfers_names_and_ours() -> None:
     assert {
         name for name in set(ours) - set(theirs) - set(dir(flashinfer)) if not name.startswith("_")
     } - additions == {
-        *("CompatError", "CompatWarning", "FeatureUnavailable", "InvalidPlan", "Support"),
+        *("CompatError", "CompatWarning", "FeatureUnavailable", "InvalidArgument", "InvalidPlan", "Support"),
         *("UnsupportedArgument", "UnsupportedCombination", "UnsupportedRelease"),
-        *("explain", "flashinfer_version", "report", "require", "supports"),
+        *("explain", "flashinfer_version", "include_dirs", "report", "require", "supports"),
     }
 
 
@@ -489,6 +489,7 @@ def test_names_of_our_own_are_none_of_flashinfers() -> None:
     modules = {path.stem for path in package.iterdir() if path.suffix in ("", ".py", ".so")}
     ours = {module.name for module in pkgutil.iter_modules(facade.__path__)}
     ours |= {"supports", "require", "report", "explain", "Support", "flashinfer_version", "patch", "unpatch"}
+    ours |= {"include_dirs"}
     ours |= {name for name in vars(importlib.import_module("flashinfer_compat.errors")) if name[:1].isupper()}
     assert ours & (modules | set(dir(flashinfer))) == set()
 

@@ -18,6 +18,7 @@ CAUGHT_BY: dict[str, tuple[type[BaseException], ...]] = {
     "MissingImport": (ImportError,),
     "UnsupportedArgument": (TypeError,),
     "UnsupportedCombination": (ValueError, NotImplementedError),
+    "InvalidArgument": (ValueError,),
     "InvalidPlan": (ValueError,),
 }
 BUILT_IN = (AttributeError, ImportError, TypeError, ValueError, NotImplementedError, KeyError, ModuleNotFoundError)
