@@ -116,10 +116,13 @@ class _Asked:
         adapter = namespace.adapter()
         self.holder = namespace.native_object(self.name)
         if self.name not in adapter.names:
-            elsewhere = namespace.missing_name if self.holder is MISSING else namespace.bound_name
-            self.name = elsewhere(self.name.rpartition(".")[2] if self.holder is MISSING else self.holder) or self.name
+            if self.holder is MISSING:
+                self.name = namespace.missing_name(self.name.rpartition(".")[2]) or self.name
+            else:
+                self.name = namespace.bound_name(self.holder) or self.name
         by_method = adapter.names.get(self.name, {})
-        if self.holder is MISSING and any(isinstance(line, Added) for line in by_method.get("", ())):
+        self.holder_lines: tuple[Line, ...] = by_method.get("", ())
+        if self.holder is MISSING and any(isinstance(line, Added) for line in self.holder_lines):
             self.holder = namespace.facade_object(self.name)
         if self.method and self.method not in by_method:
             native = getattr(self.holder, self.method, None)
@@ -132,8 +135,8 @@ class _Asked:
     @property
     def holder_is_missing(self) -> bool:
         """Whether this release has not even the function or class."""
-        lines = namespace.adapter().names.get(self.name, {}).get("", ())
-        return self.holder is MISSING and any(line.support(MISSING) is Support.UNAVAILABLE for line in lines)
+        lacking = any(line.support(MISSING) is Support.UNAVAILABLE for line in self.holder_lines)
+        return self.holder is MISSING and lacking
 
     @property
     def is_native(self) -> bool:
@@ -155,9 +158,7 @@ class _Asked:
             return [(line, outcome) for line, outcome in self.outcomes() if self.parameter in _subject(line)]
         if self.method and self.native is MISSING and self.holder is not MISSING:
             added = hasattr(namespace.facade_object(self.name), self.method)
-            return [
-                (line, Support.EMULATED) for line in namespace.adapter().names.get(self.name, {}).get("", ()) if added
-            ]
+            return [(line, Support.EMULATED) for line in self.holder_lines if added]
         return [(line, outcome) for line, outcome in self.outcomes() if isinstance(line, NameLine)]
 
     def _accepted(self) -> Any:

@@ -83,6 +83,10 @@ class _Assignments:
             delattr(native, name)
 
 
+def _assignments(native: ModuleType, name: str) -> _Assignments:
+    return _assigned.setdefault(native, {}).setdefault(name, _Assignments())
+
+
 class MirroredModule(ModuleType):
     """One of FlashInfer's modules under this package's name."""
 
@@ -107,7 +111,7 @@ class MirroredModule(ModuleType):
             super().__setattr__(name, value)
         else:
             # The caller assigns to FlashInfer's module, and means it; what the facade passes through follows.
-            _assigned.setdefault(native, {}).setdefault(name, _Assignments()).assign(native, name, value)
+            _assignments(native, name).assign(native, name, value)
             self.__dict__.pop(name, None)
 
     def __delattr__(self, name: str) -> None:
@@ -115,7 +119,7 @@ class MirroredModule(ModuleType):
         if native is None:
             super().__delattr__(name)
         else:
-            _assigned.setdefault(native, {}).setdefault(name, _Assignments()).delete(native, name)
+            _assignments(native, name).delete(native, name)
             self.__dict__.pop(name, None)
 
     def __dir__(self) -> list[str]:
@@ -123,16 +127,15 @@ class MirroredModule(ModuleType):
         if self.__name__ == ROOT:
             names.update(_own)
         if selected.release is not None:
-            names.update(
-                dir(_native_module(self)) if _native_module(self) else (), _bound_names(_below_root(self.__name__))
-            )
+            native = _native_module(self)
+            names.update(dir(native) if native else (), _bound_names(_below_root(self.__name__)))
         return sorted(names)
 
 
 def facade_object(dotted: str) -> Any:
     """The facade's object for a dotted name without the leading ``flashinfer.``, or AttributeError."""
     module, _, name = dotted.rpartition(".")
-    return getattr(importlib.import_module(f"{ROOT}.{module}" if module else ROOT), name)
+    return getattr(importlib.import_module(_joined(ROOT, module)), name)
 
 
 def native_object(dotted: str) -> Any:
@@ -149,8 +152,7 @@ def native_object(dotted: str) -> Any:
 
 
 def _resolve(module: MirroredModule, name: str) -> Any:
-    prefix = _below_root(module.__name__)
-    dotted = f"{prefix}.{name}" if prefix else name
+    dotted = _joined(_below_root(module.__name__), name)
     if dotted in adapter().names:
         value = adapter().bind(dotted, native_object(dotted), facade_object)
         if value is not MISSING:
@@ -188,7 +190,7 @@ def bound_name(native: Any) -> str | None:
         return None
     for dotted in adapter().names:
         module, _, name = dotted.rpartition(".")
-        holder = sys.modules.get(f"{NATIVE_ROOT}.{module}" if module else NATIVE_ROOT)
+        holder = sys.modules.get(_joined(NATIVE_ROOT, module))
         if holder is not None and vars(holder).get(name) is native:
             return dotted
     return None
@@ -208,13 +210,18 @@ def _below_root(name: str) -> str:
     return name[len(ROOT) + 1 :]
 
 
+def _joined(module: str, name: str) -> str:
+    """A dotted name of two parts, either of which may be empty."""
+    return f"{module}.{name}" if module and name else module or name
+
+
 def _import_native(dotted: str) -> ModuleType:
     """FlashInfer's module `dotted`, ``""`` for the package itself.
 
     The package comes first: while another thread imports it, importing it waits, and importing a submodule would not.
     """
-    package = importlib.import_module(NATIVE_ROOT)
-    return importlib.import_module(f"{NATIVE_ROOT}.{dotted}") if dotted else package
+    importlib.import_module(NATIVE_ROOT)
+    return importlib.import_module(_joined(NATIVE_ROOT, dotted))
 
 
 def _native_module(module: MirroredModule) -> ModuleType | None:
@@ -231,8 +238,7 @@ def _native_holder(module: MirroredModule, name: str) -> ModuleType | None:
     """FlashInfer's module, if it holds `name` and the adapter leaves that name alone."""
     if selected.release is None:
         return None
-    prefix = _below_root(module.__name__)
-    if (f"{prefix}.{name}" if prefix else name) in adapter().names:
+    if _joined(_below_root(module.__name__), name) in adapter().names:
         return None
     native = _native_module(module)
     if native is None or name in _assigned.get(native, ()):
