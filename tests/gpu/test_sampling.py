@@ -274,6 +274,40 @@ class TestFilters:
             for result in kept:
                 torch.testing.assert_close(result, right, rtol=1e-4, atol=1e-8)
 
+    def test_selection_on_several_streams(self) -> None:
+        streams = [torch.cuda.Stream() for _ in range(4)]
+        inputs = [logits(4, LARGE).roll(number, dims=0) for number in range(len(streams))]
+        expected = [values.topk(50, dim=-1).values for values in inputs]
+        torch.cuda.synchronize()
+        results: list[list[torch.Tensor]] = [[] for _ in streams]
+        for _ in range(50):
+            for stream, values, kept in zip(streams, inputs, results, strict=True):
+                with torch.cuda.stream(stream):
+                    kept.append(flashinfer.topk.top_k(values, 50, sorted=True, deterministic=True)[0])
+        torch.cuda.synchronize()
+        for kept, right in zip(results, expected, strict=True):
+            assert all(torch.equal(result, right) for result in kept)
+
+    def test_captured_calls_that_replay_at_once(self) -> None:
+        """Two graphs, each with its own scratch."""
+        inputs = [logits(4, LARGE), -logits(4, LARGE)]
+        expected = [reference.top_k_mask_logits(values, 50) for values in inputs]
+        sampling.top_k_mask_logits(inputs[0], 50)  # compiles the module
+        graphs, results = [], []
+        for values in inputs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                masked = sampling.top_k_mask_logits(values, 50)
+            graphs.append(graph)
+            results.append(masked)
+        streams = [torch.cuda.Stream() for _ in graphs]
+        for _ in range(30):
+            for stream, graph in zip(streams, graphs, strict=True):
+                with torch.cuda.stream(stream):
+                    graph.replay()
+            torch.cuda.synchronize()
+            assert all(torch.equal(masked, right) for masked, right in zip(results, expected, strict=True))
+
 
 class TestCapture:
     @pytest.mark.parametrize("registered", [False, True], ids=["default", "registered"])
