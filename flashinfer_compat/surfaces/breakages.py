@@ -261,15 +261,34 @@ class DefaultChanged(ParameterBreakage):
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationChanged(ParameterBreakage):
-    """Of a parameter, or of the result where `parameter` is ``return``."""
+    """Of a parameter, of the result where `parameter` is ``return``, of a value where it is empty."""
 
     severity = Severity.NONE
     old: str | None
     new: str | None
 
     def sentence(self) -> str:
-        where = "result" if self.parameter == "return" else f"parameter {self.parameter}"
+        where = {"return": "result", "": "value"}.get(self.parameter, f"parameter {self.parameter}")
         return f"{where} annotated {self.new or 'no more'} instead of {self.old or 'not at all'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuesAdded(ParameterBreakage):
+    """Values that a ``Literal`` annotation lists from now on."""
+
+    severity = Severity.NONE
+    values: tuple[str, ...]
+
+    def sentence(self) -> str:
+        return f"parameter {self.parameter} also takes {', '.join(self.values)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuesRemoved(ParameterBreakage):
+    values: tuple[str, ...]
+
+    def sentence(self) -> str:
+        return f"parameter {self.parameter} no longer takes {', '.join(self.values)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,16 +356,16 @@ class FloorRaised(RequirementChanged):
 @dataclass(frozen=True, kw_only=True)
 class RequirementAdded(Breakage):
     severity = Severity.SOME_CALLS
-    requirement: str
+    version: str
 
     def sentence(self) -> str:
-        return f"newly required: {self.requirement}"
+        return f"newly required, {self.version or 'any version'}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementDropped(Breakage):
     severity = Severity.SOME_CALLS
-    requirement: str
+    version: str
 
     def sentence(self) -> str:
-        return f"no longer required: {self.requirement}"
+        return f"no longer required ({self.version or 'any version'} before)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from .model import PACKAGE, Alias, Class, Constant, Found, Function, Kind, Modul
 _COVERED = frozenset({"__init__", "__slots__", "__doc__", "__module__", "__post_init__"})
 #: A removed function is called renamed only if so many parameters agree: one or two agree by chance.
 _TELLING_PARAMETERS = 3
+_LITERAL = re.compile(r"\bLiteral\[([^\[\]]*)\]")
 
 
 def diff(old: Surface, new: Surface, names: Iterable[str] | None = None) -> list[Breakage]:
@@ -105,6 +107,10 @@ class _Comparison:
         elif isinstance(old.symbol, Constant) and isinstance(new.symbol, Constant):
             if old.symbol.value != new.symbol.value:
                 yield kinds.ValueChanged(symbol=name, old=old.symbol.value, new=new.symbol.value)
+            if old.symbol.annotation != new.symbol.annotation:
+                yield kinds.AnnotationChanged(
+                    symbol=name, parameter="", old=old.symbol.annotation, new=new.symbol.annotation
+                )
         elif isinstance(old.symbol, Module) and isinstance(new.symbol, Module) and inherited:
             yield from self.modules(old.symbol, new.symbol)
 
@@ -235,9 +241,9 @@ class _Comparison:
         before, after = _requirements(old.requires_dist), _requirements(new.requires_dist)
         for name in _union(before, after):
             if name not in after:
-                yield kinds.RequirementDropped(symbol=name, requirement=before[name])
+                yield kinds.RequirementDropped(symbol=name, version=before[name])
             elif name not in before:
-                yield kinds.RequirementAdded(symbol=name, requirement=after[name])
+                yield kinds.RequirementAdded(symbol=name, version=after[name])
             elif before[name] != after[name]:
                 raised = _floor(after[name]) and _floor(before[name]) != _floor(after[name])
                 kind = kinds.FloorRaised if raised else kinds.RequirementChanged
@@ -304,6 +310,19 @@ def _changed(symbol: str, old: Parameter, new: Parameter) -> Iterator[Breakage]:
             yield kinds.DefaultChanged(symbol=symbol, parameter=old.name, old=old.default, new=new.default)
     if old.annotation != new.annotation:
         yield kinds.AnnotationChanged(symbol=symbol, parameter=old.name, old=old.annotation, new=new.annotation)
+        before, after = _literals(old.annotation), _literals(new.annotation)
+        if before and after:
+            gained = tuple(value for value in after if value not in before)
+            lost = tuple(value for value in before if value not in after)
+            if gained:
+                yield kinds.ValuesAdded(symbol=symbol, parameter=old.name, values=gained)
+            if lost:
+                yield kinds.ValuesRemoved(symbol=symbol, parameter=old.name, values=lost)
+
+
+def _literals(annotation: str | None) -> list[str]:
+    """The values that an annotation lists."""
+    return [value.strip() for listed in _LITERAL.findall(annotation or "") for value in listed.split(",")]
 
 
 def _renamed(old: Sequence[Parameter], new: Sequence[Parameter], accepted: Mapping[str, str]) -> dict[str, str]:

@@ -61,7 +61,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """A function or method. `accepts` maps keywords that only a decorator takes to those they stand for."""
+    """A function or method.
+
+    `accepts` maps keywords that only a decorator takes to those they stand for, or to nothing: it is the decorator's.
+    """
 
     parameters: tuple[Parameter, ...] = ()
     returns: str | None = None
@@ -171,15 +174,13 @@ class Class:
         kind = Kind.KEYWORD_ONLY if "kw_only=True" in decorator else Kind.POSITIONAL_OR_KEYWORD
         fields = []
         for name, member in self.members.items():
-            if not isinstance(member, Constant) or member.annotation is None or "ClassVar" in member.annotation:
+            if not isinstance(member, Constant) or member.annotation is None or _is_no_argument(member):
                 continue
             if _dotted_tail(member.annotation) == "KW_ONLY":
                 kind = Kind.KEYWORD_ONLY
                 continue
             value = member.value or ""
             if value.startswith(("field(", "dataclasses.field(")):
-                if "init=False" in value:
-                    continue
                 own_kind = Kind.KEYWORD_ONLY if "kw_only=True" in value else kind
                 fields.append(Parameter(name, own_kind, member.annotation, value if "default" in value else None))
             else:
@@ -438,6 +439,9 @@ class Surface:
             return from_base
         fields = {parameter.name: parameter for parameter in from_base or ()}
         fields |= {parameter.name: parameter for parameter in holder.symbol.own_fields}
+        for name, member in holder.symbol.members.items():
+            if isinstance(member, Constant) and member.annotation and _is_no_argument(member):
+                fields.pop(name, None)  # a base's field that this class takes out of the constructor
         return tuple(sorted(fields.values(), key=lambda parameter: parameter.kind is Kind.KEYWORD_ONLY))
 
     def accepts(self, holder: Found) -> dict[str, str]:
@@ -476,13 +480,14 @@ class Surface:
         return found
 
     def _resolved(self, found: Found, seen: frozenset[str]) -> Found | None:
-        if not isinstance(found.symbol, Alias):
+        """What an alias stands for; itself where only running FlashInfer would tell, None where that is not there."""
+        if not isinstance(found.symbol, Alias) or found.symbol.target is None:
             return found
         target = found.symbol.target
-        if target is None or target in seen:
-            return None if target is not None else found
         module, _, path = target.partition(":")
-        return self._within(module, path.split(".") if path else [], seen | {target})
+        if (module, path) == (found.module, found.path):  # `from . import jit` in the package that jit is in
+            return self._within(f"{module}.{path}", [], seen)
+        return None if target in seen else self._within(module, path.split(".") if path else [], seen | {target})
 
     def walk(self) -> Iterator[Found]:
         """Every definition, modules' own names before classes' members."""
@@ -504,6 +509,11 @@ def _trimmed(values: list[Any]) -> list[Any]:
     while values and not values[-1]:
         values.pop()
     return values
+
+
+def _is_no_argument(member: Constant) -> bool:
+    """Whether a dataclass's annotated member is none of its constructor's parameters."""
+    return "ClassVar" in (member.annotation or "") or "init=False" in (member.value or "")
 
 
 def _dotted_tail(text: str) -> str:

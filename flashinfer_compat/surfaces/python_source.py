@@ -284,8 +284,10 @@ class _LazyNames:
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
                 self.local |= self.reader.imported(statement)
             else:
+                # Further on, an arm that tests the name is about other names.
+                rest = [one for one in statements[index:] if not (isinstance(one, ast.If) and self.tested(one.test)[1])]
                 for table in self.subscripts(statement):
-                    self.answer(table, statements[index:])
+                    self.answer(table, rest)
 
     def tested(self, test: ast.expr) -> tuple[bool, list[Any]]:
         """Whether the test is negative, and the tables that the name is looked for in."""
@@ -408,7 +410,10 @@ def read_decorators(nodes: Iterable[ast.expr]) -> tuple[tuple[str, ...], dict[st
 
 
 def keywords_taken(source_tree: ast.Module) -> dict[str, dict[str, str]]:
-    """Module-level decorators that pop keywords by name before the call: decorator -> old keyword -> new."""
+    """Module-level decorators that pop keywords by name before the call: decorator -> keyword -> what it stands for.
+
+    That is empty where the decorator takes the keyword for itself (``skip_check`` of ``backend_requirement``).
+    """
     found: dict[str, dict[str, str]] = {}
     for function in source_tree.body:
         if not isinstance(function, ast.FunctionDef):
@@ -445,7 +450,7 @@ def _popped(function: ast.FunctionDef, keywords: str) -> dict[str, str]:
             and isinstance(node.slice.value, str)
         ):
             new.append(node.slice.value)
-    return dict(zip(old, new, strict=False)) if len(old) == len(new) else {}
+    return dict(zip(old, new, strict=True)) if len(old) == len(new) else dict.fromkeys(old, "")
 
 
 def text(node: ast.expr) -> str:

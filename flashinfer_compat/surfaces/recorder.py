@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
-from zipfile import ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..errors import CompatError
 from .cpp_source import EXPORT_MARK, included, parameters_of, read_exports, read_templates, without_comments
@@ -40,7 +40,7 @@ def record(wheel: Path, *, processes: int | None = None) -> Surface:
         with ZipFile(wheel) as archive:
             entries = archive.infolist()
             metadata = _metadata(archive, wheel)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, BadZipFile, ValueError) as error:
         raise UnreadableWheel(f"{wheel} is no FlashInfer wheel: {error}") from error
     files = [entry for entry in entries if _is_module(entry) or _is_cpp(entry)]
     count = processes or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2, 8)

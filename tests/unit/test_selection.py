@@ -269,9 +269,7 @@ def raised(machine: Machine, statement: str) -> tuple[list[str], str]:
         ),
     ],
 )
-def test_using_what_is_not_installed_says_what_to_install(
-    machine: Machine, statement: str, bases: list[str]
-) -> None:
+def test_using_what_is_not_installed_says_what_to_install(machine: Machine, statement: str, bases: list[str]) -> None:
     names, message = raised(machine, statement)
     assert names[: len(bases)] == bases
     assert NOTHING_INSTALLED in message
