@@ -16,10 +16,11 @@ import flashinfer_compat as flashinfer
 BATCH, DRAFT_TOKENS, QO_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, PAGES = 8, 4, 32, 8, 128, 16, 64
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ARGUMENTS = (
-    "float_workspace int_workspace pinned_workspace qo_indptr kv_indptr kv_lens total_num_rows batch_size num_qo_heads "
-    "num_kv_heads page_size enable_cuda_graph head_dim_qk head_dim_vo causal window_left fixed_split_size disable_split_kv "
-    "num_colocated_ctas uniform_q_len fixed_uniform_q_len"
-).split()
+    "float_workspace", "int_workspace", "pinned_workspace", "qo_indptr", "kv_indptr", "kv_lens", "total_num_rows",
+    "batch_size", "num_qo_heads", "num_kv_heads", "page_size", "enable_cuda_graph", "head_dim_qk", "head_dim_vo",
+    "causal", "window_left", "fixed_split_size", "disable_split_kv", "num_colocated_ctas", "uniform_q_len",
+    "fixed_uniform_q_len",
+)  # fmt: skip
 
 
 def record_planner() -> list[tuple[Any, ...]]:
@@ -78,9 +79,7 @@ def main() -> None:
 
     if DEVICE == "cuda":
         query = torch.randn(BATCH * DRAFT_TOKENS, QO_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
-        kv_cache = torch.randn(
-            BATCH * PAGES, 2, PAGE_SIZE, KV_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE
-        )
+        kv_cache = torch.randn(BATCH * PAGES, 2, PAGE_SIZE, KV_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
         output = wrapper.run(query, kv_cache)
         print(f"\nrun() gave {tuple(output.shape)}, mean {output.float().mean().item():+.4f}")
 

@@ -12,6 +12,7 @@ from .errors import (
     CompatError,
     CompatWarning,
     FeatureUnavailable,
+    InvalidArgument,
     InvalidPlan,
     UnsupportedArgument,
     UnsupportedCombination,
@@ -20,12 +21,16 @@ from .errors import (
 from .support import Support
 
 _selected = _selection.select()
-_namespace.install(_selected, own=dict.fromkeys(("explain", "report", "require", "supports"), "features"))
+_namespace.install(
+    _selected,
+    own={**dict.fromkeys(("explain", "report", "require", "supports"), "features"), "include_dirs": "headers"},
+)
 
 #: The installed FlashInfer's version string, None where there is none.
 flashinfer_version: str | None = _selected.installed
 
 if _typing.TYPE_CHECKING:
     from .features import explain, report, require, supports
+    from .headers import include_dirs
 
     def __getattr__(name: str) -> _typing.Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

@@ -26,6 +26,10 @@ class UnsupportedArgument(CompatError, TypeError):
     """An argument that the installed release cannot honour."""
 
 
+class InvalidArgument(CompatError, ValueError):
+    """An argument that no release takes: its shape, dtype, device or range is wrong; nothing was launched."""
+
+
 class UnsupportedCombination(CompatError, ValueError, NotImplementedError):
     """Arguments that no supported release computes together.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
 from typing import Any
 
 from . import namespace
 from .adapters.model import split
+from .bridges.classes import Follows
 from .bridges.names import Added
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
@@ -35,6 +36,17 @@ FEATURES: dict[str, str] = {
     "mla.private_counter_helper": "mla._core._get_trtllm_gen_multi_ctas_kv_counter_buffer",
     "mla.nvfp4_sparse_decode": "mla.nvfp4_sparse_mla_decode",
     "mla.padded_query_rows": "mla.BatchMLAPagedAttentionWrapper.run(query)",
+    "sampling.generator": "sampling.sampling_from_probs(generator)",
+    "sampling.row_seeds": "sampling.sampling_from_probs(seed per row)",
+    "sampling.indexed_top_k": "sampling.top_k_sampling_from_probs(top_k with indices)",
+    "sampling.indexed_min_p": "sampling.min_p_sampling_from_probs(min_p with indices)",
+    "sampling.int64_indices": "sampling.top_k_sampling_from_probs(indices of int64)",
+    "sampling.top_k_max": "sampling.top_k_top_p_sampling_from_logits(top_k_max)",
+    "sampling.same_tokens": "sampling.top_p_sampling_from_probs(deterministic across releases)",
+    "sampling.softmax_temperatures": "sampling.softmax(temperature per row)",
+    "sampling.concurrent_streams": "sampling.top_k_mask_logits(logits on several streams)",
+    "sampling.exact_accepted_count": "sampling.chain_speculative_sampling(maybe_output_accepted_token_num)",
+    "topk.concurrent_streams": "topk.top_k(input on several streams)",
 }
 
 
@@ -45,17 +57,12 @@ def supports(feature: str) -> Support:
     """
     if namespace.selected.release is None:
         return Support.UNAVAILABLE
-    key, parameter = _parsed(feature)
-    lines = namespace.adapter().lines.get(key, ())
-    native = _native(key)
-    if parameter:
-        outcomes = [outcome for line, outcome in _outcomes(key, lines) if _concerns(line, parameter)]
-        if not outcomes and parameter not in _accepted(key, lines):
-            raise _unknown(feature)
-    else:
-        outcomes = [line.support(native) for line in lines if isinstance(line, NameLine)]
-        if not outcomes and native is MISSING:
-            raise _unknown(feature)
+    asked = _Asked(feature)
+    if asked.holder_is_missing:
+        return Support.UNAVAILABLE
+    outcomes = [outcome for _, outcome in asked.concerning()]
+    if not outcomes and not asked.is_native:
+        raise _unknown(feature)
     return max(outcomes, key=list(Support).index, default=Support.NATIVE)
 
 
@@ -82,45 +89,82 @@ def explain(name: str) -> str:
     selected = namespace.selected
     if selected.release is None:
         return f"{name}: {supports(name)}. {namespace.NOTHING_INSTALLED}"
-    key, parameter = _parsed(name)
+    asked = _Asked(name)
     told = [f"{name}: {supports(name)} on FlashInfer {selected.installed} (adapter {selected.release.version})"]
-    for member, lines in namespace.adapter().lines.items():
-        if member == key or (split(member)[0] == key and not parameter):
-            where = split(member)[1]
-            for line, outcome in _outcomes(member, lines):
-                if not parameter or _concerns(line, parameter):
-                    subject = where + (f"({', '.join(_subject(line))})" if _subject(line) else "")
-                    told.append(f"  {subject + ': ' if subject else ''}{outcome}: {line.note}")
+    keys = [asked.key]
+    if not asked.method and not asked.parameter:
+        keys += [key for key in namespace.adapter().lines if split(key)[0] == asked.name and key != asked.key]
+    for key in keys:
+        member = _Asked(f"{key}({asked.parameter})" if asked.parameter else key)
+        for line, outcome in member.outcomes():
+            subject = _subject(line)
+            if not asked.parameter or asked.parameter in subject:
+                what = member.method + (f"({', '.join(subject)})" if subject else "")
+                told.append(f"  {what + ': ' if what else ''}{outcome}: {line.note}{_availability(line, outcome)}")
     return "\n".join(told)
 
 
-def _parsed(feature: str) -> tuple[str, str]:
-    """The table's key, and the parameter or ``""``."""
-    key, _, parameter = FEATURES.get(feature, feature).rstrip(")").partition("(")
-    return key, parameter
+class _Asked:
+    """A feature's name, resolved: the table's key, the parameter, and FlashInfer's object.
 
+    FlashInfer exports one object under several names, and ``begin_forward`` is ``plan``: the table has one of them.
+    """
 
-def _native(key: str) -> Any:
-    """FlashInfer's object for a key, a name that the facade adds, or `MISSING`."""
-    name, method = split(key)
-    native = namespace.native_object(name)
-    if native is MISSING and any(isinstance(line, Added) for line in namespace.adapter().lines.get(name, ())):
-        native = namespace.facade_object(name)
-    return getattr(native, method, MISSING) if method else native
+    def __init__(self, feature: str) -> None:
+        key, _, self.parameter = FEATURES.get(feature, feature).rstrip(")").partition("(")
+        self.name, self.method = split(key)
+        adapter = namespace.adapter()
+        self.holder = namespace.native_object(self.name)
+        if self.name not in adapter.names:
+            elsewhere = namespace.missing_name if self.holder is MISSING else namespace.bound_name
+            self.name = elsewhere(self.name.rpartition(".")[2] if self.holder is MISSING else self.holder) or self.name
+        by_method = adapter.names.get(self.name, {})
+        if self.holder is MISSING and any(isinstance(line, Added) for line in by_method.get("", ())):
+            self.holder = namespace.facade_object(self.name)
+        if self.method and self.method not in by_method:
+            native = getattr(self.holder, self.method, None)
+            same = [other for other in by_method if other and getattr(self.holder, other, None) is native is not None]
+            self.method = same[0] if same else self.method
+        self.key = f"{self.name}.{self.method}" if self.method else self.name
+        self.lines: tuple[Line, ...] = by_method.get(self.method, ())
+        self.native = getattr(self.holder, self.method, MISSING) if self.method else self.holder
 
+    @property
+    def holder_is_missing(self) -> bool:
+        """Whether this release has not even the function or class."""
+        lines = namespace.adapter().names.get(self.name, {}).get("", ())
+        return self.holder is MISSING and any(line.support(MISSING) is Support.UNAVAILABLE for line in lines)
 
-def _accepted(key: str, lines: Iterable[Line]) -> Any:
-    """The parameters that FlashInfer's object takes by itself."""
-    native = _native(key)
-    name, method = split(key)
-    rules = [line for line in lines if isinstance(line, Rule)]
-    return native_parameters(native, rules, _native(name) if method else None) if callable(native) else {}
+    @property
+    def is_native(self) -> bool:
+        """Whether FlashInfer has it by itself."""
+        if self.parameter:
+            # A line may be about a value ("backend='x'") or a use ("seed per row") of the parameter.
+            return self.native is not MISSING and re.split("[= ]", self.parameter)[0] in self._accepted()
+        return self.native is not MISSING
 
+    def outcomes(self) -> list[tuple[Line, Support]]:
+        """All lines of the key, each with its outcome here."""
+        accepted = self._accepted() if self.native is not MISSING else MISSING
+        lines = [line for line in self.lines if not (isinstance(line, Follows) and self.native is MISSING)]
+        return [(line, line.support(accepted if isinstance(line, Rule) else self.native)) for line in lines]
 
-def _outcomes(key: str, lines: tuple[Line, ...]) -> list[tuple[Line, Support]]:
-    native = _native(key)
-    accepted = _accepted(key, lines) if native is not MISSING else MISSING
-    return [(line, line.support(accepted if isinstance(line, Rule) else native)) for line in lines]
+    def concerning(self) -> list[tuple[Line, Support]]:
+        """The lines that decide what was asked."""
+        if self.parameter:
+            return [(line, outcome) for line, outcome in self.outcomes() if self.parameter in _subject(line)]
+        if self.method and self.native is MISSING and self.holder is not MISSING:
+            added = hasattr(namespace.facade_object(self.name), self.method)
+            return [
+                (line, Support.EMULATED) for line in namespace.adapter().names.get(self.name, {}).get("", ()) if added
+            ]
+        return [(line, outcome) for line, outcome in self.outcomes() if isinstance(line, NameLine)]
+
+    def _accepted(self) -> Any:
+        """The parameters that FlashInfer's object takes by itself."""
+        rules = [line for line in self.lines if isinstance(line, Rule)]
+        owner = self.holder if self.method else None
+        return native_parameters(self.native, rules, owner) if callable(self.native) else {}
 
 
 def _subject(line: Line) -> tuple[str, ...]:
@@ -130,8 +174,12 @@ def _subject(line: Line) -> tuple[str, ...]:
     return line.subject if isinstance(line, Rule) else ()
 
 
-def _concerns(line: Line, parameter: str) -> bool:
-    return parameter in _subject(line)
+def _availability(line: Line, outcome: Support) -> str:
+    """Which releases have what this one has not, and what to do."""
+    since = getattr(line, "since", None)
+    if outcome is not Support.UNAVAILABLE or since is None:
+        return ""
+    return f". FlashInfer {since} and later have it. {getattr(line, 'instead', '')}"
 
 
 def _unknown(feature: str) -> CompatError:

@@ -21,10 +21,15 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Noted(Line):
-    """A difference that the facade leaves as it is, and says so: `outcome` of `parameter` on this release."""
+    """A difference that the facade leaves as it is, and says so: `outcome` of `parameter` on this release.
+
+    Of what cannot be had, `since` names the first release that has it, and `instead` what to do.
+    """
 
     parameter: str
     outcome: Support
+    since: str | None = None
+    instead: str = ""
 
     def support(self, native: Any) -> Support:
         return self.outcome

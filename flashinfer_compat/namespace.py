@@ -30,6 +30,8 @@ _FORWARDED_DUNDERS = frozenset({"__all__", "__version__", "__git_version__", "__
 selected = selection.Selection(None, None)
 _adapter: Adapter | None = None
 _own: dict[str, str] = {}
+#: What was assigned to FlashInfer's modules, or deleted from them, through ours.
+_assigned: dict[ModuleType, dict[str, _Assignments]] = {}
 
 
 def install(chosen: selection.Selection, own: Mapping[str, str]) -> None:
@@ -57,6 +59,30 @@ def adapter() -> Adapter:
 NOTHING_INSTALLED = f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}"
 
 
+class _Assignments:
+    """The earlier values of one name of FlashInfer's, newest last.
+
+    A name that a mirrored module passes through is not in its ``__dict__``, so pytest's monkeypatch and unittest.mock
+    undo an assignment by deleting it: the value before it comes back.
+    """
+
+    def __init__(self) -> None:
+        self.earlier: list[Any] = []
+
+    def assign(self, native: ModuleType, name: str, value: Any) -> None:
+        if self.earlier and self.earlier[-1] is value:
+            self.earlier.pop()
+        elif hasattr(native, name):
+            self.earlier.append(getattr(native, name))
+        setattr(native, name, value)
+
+    def delete(self, native: ModuleType, name: str) -> None:
+        if self.earlier:
+            setattr(native, name, self.earlier.pop())
+        else:
+            delattr(native, name)
+
+
 class MirroredModule(ModuleType):
     """One of FlashInfer's modules under this package's name."""
 
@@ -74,27 +100,32 @@ class MirroredModule(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, MirroredModule) and value.__name__ == f"{self.__name__}.{name}":
             # The import system binding a submodule. FlashInfer may have a function of that name (flashinfer.xqa).
+            self.__dict__.pop(name, None)
             return
         native = None if name.startswith("__") or _is_own(value) else _native_holder(self, name)
         if native is None:
             super().__setattr__(name, value)
         else:
             # The caller assigns to FlashInfer's module, and means it; what the facade passes through follows.
-            setattr(native, name, value)
+            _assigned.setdefault(native, {}).setdefault(name, _Assignments()).assign(native, name, value)
             self.__dict__.pop(name, None)
 
     def __delattr__(self, name: str) -> None:
-        if name in self.__dict__:
+        native = None if name.startswith("__") else _native_holder(self, name)
+        if native is None:
             super().__delattr__(name)
         else:
-            delattr(_native_module(self), name)
+            _assigned.setdefault(native, {}).setdefault(name, _Assignments()).delete(native, name)
+            self.__dict__.pop(name, None)
 
     def __dir__(self) -> list[str]:
         names = {name for name, value in self.__dict__.items() if not (name.startswith("_") or _is_own(value))}
         if self.__name__ == ROOT:
             names.update(_own)
         if selected.release is not None:
-            names.update(dir(_native_module(self)), _bound_names(_below_root(self.__name__)))
+            names.update(
+                dir(_native_module(self)) if _native_module(self) else (), _bound_names(_below_root(self.__name__))
+            )
         return sorted(names)
 
 
@@ -108,7 +139,7 @@ def native_object(dotted: str) -> Any:
     """FlashInfer's own object for a dotted name, or `MISSING`."""
     module, _, name = dotted.rpartition(".")
     try:
-        return getattr(importlib.import_module(f"{NATIVE_ROOT}.{module}" if module else NATIVE_ROOT), name)
+        return getattr(_import_native(module), name)
     except AttributeError:
         return MISSING
     except ModuleNotFoundError as error:
@@ -132,16 +163,26 @@ def _resolve(module: MirroredModule, name: str) -> Any:
             return submodule
         if name == "__all__":
             return [public for public in dir(module) if not public.startswith("_")]
+        if missing := missing_name(name):
+            return facade_object(missing)  # which raises, and says which releases have it
         raise FeatureUnavailable(
             f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted}, and flashinfer_compat knows no other way."
         ) from error
     if isinstance(native, ModuleType):
         return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
-    bound = _bound_name(native)
+    bound = bound_name(native)
     return facade_object(bound) if bound else native
 
 
-def _bound_name(native: Any) -> str | None:
+def missing_name(name: str) -> str | None:
+    """The dotted name of what only later releases have, for a `name` that they export in several modules."""
+    for dotted in adapter().names:
+        if dotted.rpartition(".")[2] == name and not adapter().available(dotted, native_object(dotted)):
+            return dotted
+    return None
+
+
+def bound_name(native: Any) -> str | None:
     """The name under which the adapter binds `native`, if it does: FlashInfer exports one object in several modules."""
     if not callable(native):
         return None
@@ -167,11 +208,23 @@ def _below_root(name: str) -> str:
     return name[len(ROOT) + 1 :]
 
 
-def _native_module(module: MirroredModule) -> ModuleType:
+def _import_native(dotted: str) -> ModuleType:
+    """FlashInfer's module `dotted`, ``""`` for the package itself.
+
+    The package comes first: while another thread imports it, importing it waits, and importing a submodule would not.
+    """
+    package = importlib.import_module(NATIVE_ROOT)
+    return importlib.import_module(f"{NATIVE_ROOT}.{dotted}") if dotted else package
+
+
+def _native_module(module: MirroredModule) -> ModuleType | None:
+    """FlashInfer's module, None where the adapter alone knows it."""
     if selected.release is None:
         raise FeatureUnavailable(NOTHING_INSTALLED)
     prefix = _below_root(module.__name__)
-    return importlib.import_module(f"{NATIVE_ROOT}.{prefix}" if prefix else NATIVE_ROOT)
+    if prefix and not _module_exists(prefix):
+        return None
+    return _import_native(prefix)
 
 
 def _native_holder(module: MirroredModule, name: str) -> ModuleType | None:
@@ -182,7 +235,11 @@ def _native_holder(module: MirroredModule, name: str) -> ModuleType | None:
     if (f"{prefix}.{name}" if prefix else name) in adapter().names:
         return None
     native = _native_module(module)
-    return native if hasattr(native, name) else None
+    if native is None or name in _assigned.get(native, ()):
+        return native
+    value = getattr(native, name, MISSING)
+    # A module of FlashInfer's has one of ours in its place here.
+    return None if value is MISSING or (isinstance(value, ModuleType) and _is_native(value)) else native
 
 
 def _is_own(value: Any) -> bool:
@@ -207,7 +264,7 @@ class _Finder(MetaPathFinder, Loader):
         if _module_exists(dotted) or any(name.startswith(f"{dotted}.") for name in adapter().names):
             return ModuleSpec(fullname, self, is_package=True)
         # `from … import name` comes here when the name is missing: say why, where the adapter knows.
-        if dotted in adapter().names:
+        if dotted in adapter().names or missing_name(dotted.rpartition(".")[2]):
             try:
                 facade_object(dotted)
             except FeatureUnavailable as error:
@@ -218,7 +275,10 @@ class _Finder(MetaPathFinder, Loader):
         return MirroredModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        pass
+        """Import FlashInfer's module, if it has this one: where that fails, so does ours, as engines' guards expect."""
+        dotted = _below_root(module.__name__)
+        if _module_exists(dotted):
+            _import_native(dotted)
 
 
 def _module_exists(dotted: str) -> bool:

@@ -7,12 +7,13 @@ from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
-
-from packaging.version import InvalidVersion, Version
+from typing import TYPE_CHECKING, NamedTuple
 
 from .adapters import RELEASES, Release
 from .errors import CompatWarning, UnsupportedRelease
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 # FlashInfer's name on the index today, then the one it had before; the newer wins where both are left installed.
 DISTRIBUTIONS = ("flashinfer-python", "flashinfer")
@@ -55,17 +56,30 @@ def select() -> Selection:
     installed = installed_version()
     if installed is None:
         return Selection(None, None)
+    public = installed.partition("+")[0]
+    for release in RELEASES:
+        if release.version == public:
+            return Selection(installed, release)
+    return Selection(installed, _of_version(installed))
+
+
+def _of_version(installed: str) -> Release:
+    """The release for a version that is not one of `RELEASES` as it is spelled there."""
+    from packaging.version import InvalidVersion, Version
+
     try:
         version = Version(Version(installed).public)
     except InvalidVersion as error:
         raise UnsupportedRelease(f"FlashInfer {installed!r} is not a PEP 440 version. {WHAT_TO_INSTALL}") from error
     if version.release == (0, 0, 0):
-        return Selection(installed, recognised(installed))
-    return Selection(installed, nearest(version, installed))
+        return recognised(installed)
+    return nearest(version, installed)
 
 
 def nearest(version: Version, installed: str) -> Release:
     """The newest supported release that is not newer than `version`."""
+    from packaging.version import Version
+
     candidates = [release for release in RELEASES if Version(release.version) <= version]
     if not candidates:
         raise UnsupportedRelease(f"FlashInfer {installed} is older than flashinfer_compat supports. {WHAT_TO_INSTALL}")
@@ -75,7 +89,7 @@ def nearest(version: Version, installed: str) -> Release:
             f"flashinfer_compat does not know FlashInfer {installed}; it runs on the adapter for {release.version}, "
             f"which looks at the installed signatures. Known: {SUPPORTED}.",
             CompatWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return release
 

@@ -24,6 +24,10 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path in needs_flashinfer and importlib.util.find_spec("flashinfer") is None else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sampled-ids", metavar="FILE", help="write the token ids of tests/gpu there")
+
+
 def pytest_report_header() -> str:
     if importlib.util.find_spec("flashinfer") is None:
         return "flashinfer: not installed; tests/contract and tests/gpu are left out"

@@ -1,4 +1,4 @@
-"""Run a Python command with the installed FlashInfer presented as another release: its real code, another version number.
+"""Run a Python command with the installed FlashInfer presented as another release: its real code, another version.
 
     python tests/presented_as.py 0.7.3 -m pytest
 

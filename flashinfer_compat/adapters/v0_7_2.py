@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..bridges import planner
-from ..bridges.rules import Emulate, Reroute
+from ..bridges.rules import Keep, Reroute
 from . import v0_7_2_post1
 
-_HINT = Emulate(
+_HINT = Keep(
     adds={"uniform_q_len": None},
-    via=planner.request_uniform_q_len,
+    target="self._compat_tile.requested",
     note="set as the raw planner's argument 19, with the validation of 0.7.2.post1 (#6144)",
 )
 

@@ -19,7 +19,7 @@ ADAPTER = v0_7_3.ADAPTER.older(
             parameter="backend",
             values={"autotune": "0.7.4", "cute-dsl-rubin-mtp": "0.7.4"},
             instead='Use backend="auto" or one of the release\'s own.',
-            note="backends added in 0.7.4",
+            note="backends new in 0.7.4 (mla/_batch_mla/_wrapper.py)",
         ),
     },
 )

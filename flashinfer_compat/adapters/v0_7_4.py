@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, trtllm
+from ..bridges import counters, decode, fast_plan, mla, planner, query_tile, rng, scratch, thresholds, trtllm
 from ..bridges.classes import Extended, Follows
 from ..bridges.names import Added, Moved, Retired
-from ..bridges.rules import Convert, Emulate, KeywordOnly, SpellOut
+from ..bridges.rules import Check, Contiguous, Convert, Emulate, ForwardGiven, KeywordOnly, Reroute, SpellOut
 from ..lines import Noted
 from ..support import Support
 from .model import Adapter
+
+_ROWS = Check(via=thresholds.check_rows, note="indices are read unchecked by every release (csrc/sampling.cu)")
+_LOGITS = Check(via=thresholds.check_rows, takes=("logits", "indices"), note=_ROWS.note)
+_NUMBERS = Check(via=rng.check, note="a seed or an offset that comes alone is dropped by every release (sampling.py)")
+_LOGITS_NUMBERS = Check(via=rng.check, takes=("logits", "indices", "generator", "seed", "offset"), note=_NUMBERS.note)
+_TOP_K = Check(via=thresholds.check_top_k, note="a threshold's device and range are unchecked in every release")
+_TOP_P = Check(via=thresholds.check_top_p, note=_TOP_K.note)
+_DENSE = "strided indices and thresholds are read as if dense by every release (csrc/sampling.cu)"
+_DRAWN = "drawn here by the rule of 0.7.4, so that one state gives one stream; works in CUDA-graph capture too"
+_TOP_K_MAX = KeywordOnly(parameters=("top_k_max",), note="at the end in 0.7.4, absent before: by keyword only")
+_STREAMS = Reroute(
+    through=scratch.per_stream,
+    about=("input on several streams",),
+    note="scratch for each stream: CUB's is shared in every release, top-k's counters before 0.7.4 (topk.py)",
+)
 
 ADAPTER = Adapter.newest(
     "0.7.4",
@@ -60,6 +75,83 @@ ADAPTER = Adapter.newest(
         "attention.BatchDecodeWithAttentionSinkWrapper": Follows(
             parent="decode.BatchDecodeWithPagedKVCacheWrapper", note="as its base class"
         ),
+        # Sampling: what would be read past its end is refused or made dense, and the numbers are drawn here.
+        "sampling.sampling_from_logits": (
+            _LOGITS,
+            _LOGITS_NUMBERS,
+            Contiguous(parameters=("indices",), note=_DENSE),
+            Convert(via=rng.one_per_logit, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.sampling_from_probs": (
+            _ROWS,
+            _NUMBERS,
+            Contiguous(parameters=("indices",), note=_DENSE),
+            Convert(via=rng.one_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.top_p_sampling_from_probs": (
+            _ROWS,
+            _TOP_P,
+            _NUMBERS,
+            Contiguous(parameters=("indices", "top_p"), or_numbers=True, note=_DENSE),
+            Convert(via=rng.rounds_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.top_k_sampling_from_probs": (
+            _ROWS,
+            _TOP_K,
+            _NUMBERS,
+            Contiguous(parameters=("indices", "top_k"), or_numbers=True, note=_DENSE),
+            Convert(via=rng.rounds_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.min_p_sampling_from_probs": (
+            _ROWS,
+            Check(via=thresholds.check_min_p, note=_TOP_K.note),
+            _NUMBERS,
+            Contiguous(parameters=("indices", "min_p"), or_numbers=True, note=_DENSE),
+            Convert(via=rng.one_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.top_k_top_p_sampling_from_logits": (
+            _LOGITS,
+            Check(via=thresholds.check_top_k, takes=("logits", "top_k"), note=_TOP_K.note),
+            Check(via=thresholds.check_top_p, takes=("logits", "top_p"), note=_TOP_K.note),
+            _LOGITS_NUMBERS,
+            Contiguous(parameters=("indices", "top_k", "top_p"), or_numbers=True, note=_DENSE),
+            Convert(
+                via=rng.rounds_per_row,
+                takes=("logits", "indices", "generator", "seed", "offset"),
+                gives=("seed", "offset"),
+                about=("generator",),
+                note=_DRAWN,
+            ),
+            _TOP_K_MAX,
+        ),
+        "sampling.top_k_top_p_sampling_from_probs": (
+            _ROWS,
+            _TOP_K,
+            _TOP_P,
+            _NUMBERS,
+            Contiguous(parameters=("indices", "top_k", "top_p"), or_numbers=True, note=_DENSE),
+            Convert(via=rng.rounds_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+            _TOP_K_MAX,
+        ),
+        "sampling.chain_speculative_sampling": (
+            Check(via=thresholds.check_drafts, note="n of draft_token_ids is unchecked in every release"),
+            Check(via=rng.check_drafts, note=_NUMBERS.note),
+            Convert(via=rng.two_more_than_drafts, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
+        ),
+        "sampling.top_p_renorm_probs": (_TOP_P, Contiguous(parameters=("top_p",), or_numbers=True, note=_DENSE)),
+        "sampling.top_k_renorm_probs": (_TOP_K, Contiguous(parameters=("top_k",), or_numbers=True, note=_DENSE)),
+        "sampling.top_k_mask_logits": (
+            Check(via=thresholds.check_top_k, takes=("logits", "top_k"), note=_TOP_K.note),
+            Contiguous(parameters=("top_k",), or_numbers=True, note=_DENSE),
+        ),
+        "sampling.softmax": Contiguous(parameters=("temperature",), or_numbers=True, note=_DENSE),
+        "sampling.sample_with_row_seeds": Added(
+            factory=lambda: rng.sample_with_row_seeds,
+            note="a seed for each row, also where that takes a launch for each",
+        ),
+        "topk.top_k": _STREAMS,
+        "topk.top_k_page_table_transform": _STREAMS,
+        "topk.top_k_ragged_transform": _STREAMS,
         # One calling convention where releases have several.
         "prefill.BatchPrefillWithRaggedKVCacheWrapper.plan": KeywordOnly(
             parameters=("qo_indptr_cpu", "kv_indptr_cpu", "uniform_q_len", "use_token_head_sf"),
@@ -75,20 +167,32 @@ ADAPTER = Adapter.newest(
             Convert(
                 via=decode.split_size_for_cuda_cores,
                 gives=("fixed_split_size",),
+                where="fixed_split_size == -1",
                 note="-1 means no fixed split everywhere; CUDA-core decode refuses it on every release",
             ),
         ),
         "prefill.trtllm_batch_context_with_kv_cache": Convert(
-            via=trtllm.window_as_int, gives=("window_left",), note="integers of other types, refused from 0.7.4 on"
+            via=trtllm.window_as_int,
+            gives=("window_left",),
+            where="type(window_left) is not int",
+            note="integers of other types, refused from 0.7.4 on",
         ),
         # Tolerated by older releases.
         "mla.BatchMLAPagedAttentionWrapper.run": (
+            ForwardGiven(needed=mla.refuses_other_rows, note="by keyword, as FlashInfer's run() wants it"),
             Convert(
                 via=mla.planned_rows,
                 gives=("q_nope", "q_pe", "query", "out", "lse", "padded"),
+                needed=mla.refuses_other_rows,
                 note="query rows beyond the FA2/FA3 plan are cut off (_fa_common.py refuses them from 0.7.4 on)",
             ),
-            Convert(via=mla.padded_result, gives=("result",), after=True, note="and the outputs keep their full size"),
+            Convert(
+                via=mla.padded_result,
+                gives=("result",),
+                after=True,
+                needed=mla.refuses_other_rows,
+                note="and the outputs keep their full size",
+            ),
         ),
         # Left as they are: what differs silently, and what to do about it.
         "prefill.BatchPrefillWithPagedKVCacheWrapper.__init__": Noted(
@@ -140,11 +244,6 @@ ADAPTER = Adapter.newest(
             to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
             instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
             note="gone from mla in 0.7.4, still in utils",
-        ),
-        "decode.get_trtllm_gen_multi_ctas_kv_counter_bytes": Moved(
-            to="utils:get_trtllm_gen_multi_ctas_kv_counter_bytes",
-            instead="flashinfer_compat.mla.multi_ctas_kv_counter_bytes",
-            note="in decode from 0.7.2 on, always in utils",
         ),
         "prefill.prepare_cudnn_batch_prefill": Moved(
             to="cudnn.prefill:prepare_cudnn_batch_prefill",

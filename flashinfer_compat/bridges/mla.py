@@ -24,7 +24,9 @@ def planned_rows(
     and the full-size outputs, None where nothing was cut.
     """
     planned = getattr(self._planned_backend, "_planned_query_shape", None)
-    first = q_nope if query is None else query[0] if isinstance(query, tuple) else query
+    first = q_nope if query is None else query
+    while isinstance(first, tuple):
+        first = first[0]
     if planned is None or first is None or first.shape[0] <= planned[0]:
         return q_nope, q_pe, query, out, lse, None
     rows = planned[0]
@@ -32,16 +34,28 @@ def planned_rows(
         out = first.new_empty((first.shape[0], first.shape[1], self._planned_backend._head_dim_ckv))
     if lse is None and return_lse:
         lse = first.new_empty(first.shape[:2], dtype=torch.float32)
-    if query is not None:
-        query = tuple(part[:rows] for part in query) if isinstance(query, tuple) else query[:rows]
     return (
         None if q_nope is None else q_nope[:rows],
         None if q_pe is None else q_pe[:rows],
-        query,
+        _cut(query, rows),
         out[:rows],
         None if lse is None else lse[:rows],
         (out, lse),
     )
+
+
+def _cut(query: Any, rows: int) -> Any:
+    """A packed query, a split one, or one split further, to its first `rows`."""
+    if isinstance(query, tuple):
+        return tuple(_cut(part, rows) for part in query)
+    return None if query is None else query[:rows]
+
+
+def refuses_other_rows() -> bool:
+    """Whether the installed FA2/FA3 plans check the number of query rows in ``run``."""
+    from flashinfer.mla._batch_mla._backends import _fa_common
+
+    return any(hasattr(value, "_check_planned_geometry") for value in vars(_fa_common).values())
 
 
 def padded_result(result: Any, padded: tuple[Tensor, Tensor | None] | None, return_lse: bool) -> Any:

@@ -28,13 +28,14 @@ class Added(NameLine):
 
 @dataclass(frozen=True, kw_only=True)
 class Moved(NameLine):
-    """A name that a supported release had and this one has elsewhere: found there, with a DeprecationWarning.
+    """A name that another release has and this one has elsewhere.
 
-    `to` is ``module:attribute`` below ``flashinfer``; `instead` is what new code should use.
+    `to` is ``module:attribute`` below ``flashinfer``; `instead` is what new code should use, and a warning says so. It
+    is left out where the newest release has the name.
     """
 
     to: str
-    instead: str
+    instead: str = ""
 
     def support(self, native: Any) -> Support:
         return Support.NATIVE if native is not MISSING else Support.EMULATED
@@ -43,9 +44,8 @@ class Moved(NameLine):
         if native is not MISSING:
             return native
         module, attribute = self.to.split(":")
-        warnings.warn(
-            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=5
-        )
+        if self.instead:
+            _deprecated(name, release, self.instead)
         return getattr(importlib.import_module(f"flashinfer.{module}"), attribute)
 
 
@@ -62,9 +62,7 @@ class Retired(NameLine):
     def bind(self, native: Any, name: str, release: str) -> Any:
         if native is not MISSING:
             return native
-        warnings.warn(
-            f"flashinfer.{name} is gone from FlashInfer {release}; use {self.instead}", DeprecationWarning, stacklevel=5
-        )
+        _deprecated(name, release, self.instead)
         return self.factory()
 
 
@@ -84,3 +82,9 @@ class Missing(NameLine):
         raise FeatureUnavailable(
             explained(f"flashinfer.{name}", since=self.since, installed=release, instead=self.instead)
         )
+
+
+def _deprecated(name: str, release: str, instead: str) -> None:
+    """Warn whoever reads `name`: above `bind` are the adapter and two frames of the mirrored module."""
+    message = f"flashinfer.{name} is gone from FlashInfer {release}; use {instead}"
+    warnings.warn(message, DeprecationWarning, stacklevel=6)

@@ -11,7 +11,8 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -51,13 +52,13 @@ class CapturedTile:
     schedule. So once captured, each later plan must get the same tile, or the replay would compute nonsense.
     """
 
-    __slots__ = ("arguments", "captured", "captured_kernel", "captured_scalars", "plan_info", "requested", "uniform")
+    __slots__ = ("captured", "captured_kernel", "captured_scalars", "plan_info", "requested", "scalars", "uniform")
 
     def __init__(self) -> None:
-        #: What the next plan asks for where the wrapper's own Python cannot pass it on.
-        self.requested: int = 0
-        #: The last CUDA-graph plan: its raw arguments, none before the first, and what the planner returned.
-        self.arguments: Sequence[Any] = ()
+        #: plan(uniform_q_len=) where the wrapper's own Python cannot pass it on; C++ reads it in all releases.
+        self.requested: int | None = None
+        #: The last CUDA-graph plan: its raw arguments behind the tensors, none before the first, and what it returned.
+        self.scalars: Sequence[Any] = ()
         self.plan_info: Any = None
         #: The hint that a graph has captured (0: none was given), the plan's scalars and its kernel.
         self.captured: int | None = None
@@ -68,8 +69,8 @@ class CapturedTile:
 
     def capture(self) -> None:
         """A graph now holds the last plan."""
-        if self.arguments:
-            self.captured, self.captured_scalars = self.arguments[UNIFORM_Q_LEN], self.arguments[FIRST_SCALAR:]
+        if self.scalars:
+            self.captured, self.captured_scalars = self.scalars[UNIFORM_Q_LEN - FIRST_SCALAR], self.scalars
             self.captured_kernel = _kernel(self.plan_info)
 
     def uniform_q_len(self, forwarded: int, qo_indptr: torch.Tensor) -> int:
@@ -78,7 +79,7 @@ class CapturedTile:
         A hint that does not describe the batch is dropped with a warning, as FlashInfer does from 0.7.2.post1 on
         (prefill.py, _resolve_uniform_q_len); one that a graph has captured cannot be dropped and raises.
         """
-        requested, self.requested = forwarded or self.requested, 0
+        requested, self.requested = forwarded or max(int(self.requested or 0), 0), None
         captured = self.captured
         if captured is None:
             if requested == forwarded or self.describes(requested, qo_indptr):
@@ -119,20 +120,18 @@ class CapturedTile:
     def check_geometry(self, page_size: int, head_dim_qk: int, head_dim_vo: int) -> None:
         """Before a replan: what the kernel was compiled for, and FlashInfer's wrappers do not keep, is as planned."""
         given = page_size, head_dim_qk, head_dim_vo
-        planned = tuple(self.arguments[index] for index in GEOMETRY) if self.arguments else given
+        planned = tuple(self.scalars[index - FIRST_SCALAR] for index in GEOMETRY) if self.scalars else given
         if given != planned:
             raise InvalidPlan(
                 f"(page_size, head_dim_qk, head_dim_vo) is {given}; the wrapper was planned with {planned}."
             )
 
     def check_kernel(self) -> None:
-        """After a plan: the captured kernel must be the one planned for.
+        """After a plan on a captured wrapper: the captured kernel must be the one planned for.
 
         The same scalars give the same kernel, unless a fixed split size makes split-KV depend on the KV lengths.
         """
-        if self.captured is None or (
-            self.arguments[FIRST_SCALAR:] == self.captured_scalars and self.arguments[FIXED_SPLIT_SIZE] <= 0
-        ):
+        if self.scalars == self.captured_scalars and self.scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR] <= 0:
             return
         if _kernel(self.plan_info) != self.captured_kernel:
             raise InvalidPlan(
@@ -163,33 +162,36 @@ class PlannedModule:
                 setattr(self, run, _recording(getattr(module, run), tile))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "module":  # an object that copy or pickle has not filled yet
+            raise AttributeError(name)
         return getattr(self.module, name)
 
     def _completed_plan(self, *args: Any) -> Any:
-        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant.
-        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
-            args = (*args, False)
         tile = self._tile
+        # 0.7.3 appended fixed_uniform_q_len; False is what a 20-argument caller meant, unless a graph captured True.
+        if len(args) == WITHOUT_FIXED_UNIFORM_Q_LEN < self._arguments:
+            args = (*args, bool(tile.captured_scalars and tile.captured_scalars[-1]))
         if len(args) < WITHOUT_FIXED_UNIFORM_Q_LEN or not args[ENABLE_CUDA_GRAPH]:
-            tile.requested = 0
+            tile.requested = None
             if tile.captured is not None:
                 raise InvalidPlan(
                     "A CUDA graph was captured through this wrapper with the FA2 backend; another backend or an eager "
                     "plan overwrites its schedule. Use another wrapper."
                 )
             return self._plan(*args)
-        if tile.requested or tile.captured is not None:
+        if tile.requested or tile.captured not in (None, args[UNIFORM_Q_LEN]):
             planned = tile.uniform_q_len(args[UNIFORM_Q_LEN], args[QO_INDPTR])
             args = (*args[:UNIFORM_Q_LEN], planned, *args[UNIFORM_Q_LEN + 1 :])
         plan_info = self._plan(*args)
-        tile.arguments, tile.plan_info = args, plan_info
-        tile.check_kernel()
+        tile.scalars, tile.plan_info = args[FIRST_SCALAR:], plan_info
+        if tile.captured is not None:
+            tile.check_kernel()
         return plan_info
 
 
 def _recording(run: Callable[..., Any], tile: CapturedTile) -> Callable[..., Any]:
     def recorded_run(*args: Any) -> Any:
-        if tile.arguments and is_capturing():
+        if tile.scalars and is_capturing():
             tile.capture()
         return run(*args)
 
@@ -197,72 +199,46 @@ def _recording(run: Callable[..., Any], tile: CapturedTile) -> Callable[..., Any
 
 
 class PlannedWrapper:
-    """Mixin for FlashInfer's attention wrappers: their private attributes stay readable and writable, and guarded."""
+    """Mixin for FlashInfer's attention wrappers: their private attributes stay readable and writable, and guarded.
+
+    The attributes are read in each run() and plan(), so their getters are C functions.
+    """
 
     is_cuda_graph_enabled: bool
 
-    @property
+    @cached_property
     def _compat_tile(self) -> CapturedTile:
-        tile: CapturedTile | None = self.__dict__.get("_compat_tile")
-        if tile is None:
-            tile = self.__dict__["_compat_tile"] = CapturedTile()
-        return tile
+        return CapturedTile()
 
-    @property
-    def _cached_module(self) -> Any:
-        try:
-            return self.__dict__["_compat_module"]
-        except KeyError:
-            raise AttributeError("_cached_module") from None
-
-    @_cached_module.setter
-    def _cached_module(self, module: Any) -> None:
+    def _set_cached_module(self, module: Any) -> None:
         held = self.__dict__.get("_compat_module")
-        if module is None or isinstance(module, PlannedModule):
-            self.__dict__["_compat_module"] = module
-        elif held is None or held.module is not module:
-            self.__dict__["_compat_module"] = PlannedModule(module, self._compat_tile)
+        if held is not None and held.module is module:
+            return
+        if module is not None and not isinstance(module, PlannedModule):
+            module = PlannedModule(module, self._compat_tile)
+        self.__dict__["_compat_module"] = module
 
-    @property
-    def _eagle_verify_fp8kv_sm90_state(self) -> Any:
-        try:
-            return self.__dict__["_compat_verify_state"]
-        except KeyError:
-            raise AttributeError("_eagle_verify_fp8kv_sm90_state") from None
-
-    @_eagle_verify_fp8kv_sm90_state.setter
-    def _eagle_verify_fp8kv_sm90_state(self, state: Any) -> None:
+    def _set_verify_state(self, state: Any) -> None:
         self.__dict__["_compat_verify_state"] = state
         # run() dispatches this kernel past the module, so its capture cannot be seen: it counts as captured.
         if state is not None and self.is_cuda_graph_enabled:
             self._compat_tile.capture()
 
-    @property
-    def _trtllm_gen_multi_ctas_kv_counter_buffer(self) -> torch.Tensor | None:
-        try:
-            buffer: torch.Tensor | None = self.__dict__["_compat_counters"]
-        except KeyError:
-            raise AttributeError("_trtllm_gen_multi_ctas_kv_counter_buffer") from None
-        return buffer
-
-    @_trtllm_gen_multi_ctas_kv_counter_buffer.setter
-    def _trtllm_gen_multi_ctas_kv_counter_buffer(self, buffer: torch.Tensor | None) -> None:
+    def _set_counters(self, buffer: torch.Tensor | None) -> None:
         # plan() allocates a new buffer each time, but a captured graph keeps the pointer to the first.
         held = self.__dict__.get("_compat_counters")
         keeps = held is not None and buffer is not None and self.is_cuda_graph_enabled and held.nbytes >= buffer.nbytes
         if not keeps:
             self.__dict__["_compat_counters"] = buffer
 
+    _cached_module = property(attrgetter("_compat_module"), _set_cached_module)
+    _eagle_verify_fp8kv_sm90_state = property(attrgetter("_compat_verify_state"), _set_verify_state)
+    _trtllm_gen_multi_ctas_kv_counter_buffer = property(attrgetter("_compat_counters"), _set_counters)
+
 
 def planned_wrapper(native: type) -> type:
     """The mixin for `native`."""
     return PlannedWrapper
-
-
-def request_uniform_q_len(self: Any, uniform_q_len: int | None) -> None:
-    """Emulates ``plan(uniform_q_len=)`` where Python hides it: C++ has read argument 19 in every supported release."""
-    requested = 0 if uniform_q_len is None else int(uniform_q_len)
-    self._compat_tile.requested = max(requested, 0)
 
 
 def sized_with_hint(native: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:

@@ -23,10 +23,14 @@ Parameters = Mapping[str, inspect.Parameter]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Line):
-    """A line about parameters of a function or method. `adds` maps each keyword it adds to its default."""
+    """A line about parameters of a function or method. `adds` maps each keyword it adds to its default.
+
+    `about` says what the line decides where that is not whole parameters: ``"seed per row"``, a parameter's name first.
+    """
 
     outcome: ClassVar[Support]
     adds: Mapping[str, Any] = field(default_factory=dict)
+    about: tuple[str, ...] = ()
 
     def applies(self, native: Parameters) -> bool:
         """Whether the installed signature needs this rule."""
@@ -35,7 +39,7 @@ class Rule(Line):
     @property
     def subject(self) -> tuple[str, ...]:
         """The parameters whose outcome is decided here."""
-        return tuple(self.adds)
+        return self.about or tuple(self.adds)
 
     def write(self, function: GeneratedFunction) -> None:
         """Add to the generated function what this rule does; the keywords of `adds` are declared already."""
@@ -58,7 +62,9 @@ class Refuse(Rule):
         for keyword, default in self.adds.items():
             message = function.message(f"({keyword}=)", since=self.since, instead=self.instead)
             check = function.named("refuse", _unless_equal(default, message))
-            function.check(f"if {keyword} is not {function.named('default', default)}: {check}({keyword})")
+            # None by its name is one instruction less.
+            known = "None" if default is None else function.named("default", default)
+            function.check(f"if {keyword} is not {known}: {check}({keyword})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,25 @@ class RefuseValues(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RefuseWhen(Rule):
+    """Arguments that only later releases understand, where `when` is true of them. Its parameters are the call's."""
+
+    outcome: ClassVar[Support] = Support.UNAVAILABLE
+
+    when: Callable[..., bool]
+    since: str
+    instead: str
+
+    def applies(self, native: Parameters) -> bool:
+        return True
+
+    def write(self, function: GeneratedFunction) -> None:
+        call = f"{function.named('when', self.when)}({', '.join(inspect.signature(self.when).parameters)})"
+        message = function.message(f"({', '.join(self.about)})", since=self.since, instead=self.instead)
+        function.check(f"if {call}: {function.named('refuse', _refuse)}({function.named('message', message)})")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ignore(Rule):
     """A keyword that only promises speed: accepted, and reported as ignored."""
 
@@ -102,46 +127,81 @@ class Ignore(Rule):
 class Emulate(Rule):
     """Keywords honoured by another route.
 
-    `via` names among its own parameters what it takes of the call (``self`` included) and returns the new values of
-    `gives`, a tuple if there are several. With `after` it runs behind the native call.
+    `via` names among its own parameters what it takes of the call (``self`` included), unless `takes` does, and returns
+    the new values of `gives`, a tuple if there are several. With `after` it runs behind the native call; `where`, an
+    expression over the parameters, says for which calls it is needed at all.
     """
 
     outcome: ClassVar[Support] = Support.EMULATED
 
     via: Callable[..., Any]
+    takes: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
     after: bool = False
+    where: str = ""
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The call's parameters that `via` gets, in order."""
+        return self.takes or tuple(inspect.signature(self.via).parameters)
 
     def write(self, function: GeneratedFunction) -> None:
-        call = f"{function.named('via', self.via)}({', '.join(inspect.signature(self.via).parameters)})"
+        call = f"{function.named('via', self.via)}({', '.join(self.taken)})"
         statement = f"{', '.join(self.gives)} = {call}" if self.gives else call
+        if self.where:
+            statement = f"if {self.where}: {statement}"
         function.after(statement) if self.after else function.before(statement)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(Rule):
+    """A keyword kept in `target`, an attribute, for a mechanism behind the native call."""
+
+    outcome: ClassVar[Support] = Support.EMULATED
+    target: str
+
+    def write(self, function: GeneratedFunction) -> None:
+        (keyword,) = self.adds
+        function.before(f"{self.target} = {keyword}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Emulate):
     """An `Emulate` that adds no keyword: native arguments are checked, or put into the form that this release needs.
 
-    Left out where the native function takes the parameter `unless`: it then does so itself.
+    Left out where the native function takes the parameter `unless`: it then does so itself; and where `needed`, which
+    looks at the installed release, says that it is not.
     """
 
     unless: str = ""
+    needed: Callable[[], bool] | None = None
 
     def applies(self, native: Parameters) -> bool:
-        return self.unless not in native
+        return self.unless not in native and (self.needed is None or self.needed())
 
     @property
     def subject(self) -> tuple[str, ...]:
-        return () if self.after else tuple(name for name in inspect.signature(self.via).parameters if name != "self")
+        return self.about or (() if self.after else tuple(name for name in self.taken if name != "self"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Convert):
+    """A `Convert` that only looks: `via` raises before anything is done, on arguments that no release takes rightly."""
+
+    outcome: ClassVar[Support] = Support.NATIVE
+
+    def write(self, function: GeneratedFunction) -> None:
+        function.check(f"{function.named('check', self.via)}({', '.join(self.taken)})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contiguous(Rule):
-    """Tensors that this release reads through raw pointers as if dense."""
+    """Tensors that this release reads through raw pointers as if dense; with `or_numbers` they may be numbers too."""
 
     outcome: ClassVar[Support] = Support.EMULATED
 
     parameters: tuple[str, ...]
+    or_numbers: bool = False
     unless: str = ""
 
     def applies(self, native: Parameters) -> bool:
@@ -153,16 +213,24 @@ class Contiguous(Rule):
 
     def write(self, function: GeneratedFunction) -> None:
         for tensor in self.parameters:
-            function.before(f"if {tensor} is not None: {tensor} = {tensor}.contiguous()")
+            required = function.parameters[tensor].default is inspect.Parameter.empty
+            test = f"if hasattr({tensor}, 'contiguous'): " if self.or_numbers else f"if {tensor} is not None: "
+            function.before(f"{'' if required and not self.or_numbers else test}{tensor} = {tensor}.contiguous()")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reroute(Rule):
-    """Keywords honoured by another callable: `through` makes it from the native one, and takes them by keyword."""
+    """Keywords honoured by another callable: `through` makes it from the native one, and takes them by keyword.
+
+    With no keyword to add, the other callable takes the native one's place on whatever release has this line.
+    """
 
     outcome: ClassVar[Support] = Support.EMULATED
 
     through: Callable[[Callable[..., Any]], Callable[..., Any]]
+
+    def applies(self, native: Parameters) -> bool:
+        return not self.adds or super().applies(native)
 
     def write(self, function: GeneratedFunction) -> None:
         function.reroute(self.through, tuple(self.adds))
@@ -198,6 +266,22 @@ class SpellOut(Rule):
         tail = ", ".join(self.tail)
         merge = function.named("merge", self.merge)
         function.first(f"if {star}: {tail} = {merge}({star}, ({tail}), {defaults})")
+        # Its frames pass **kwargs on from one to the next: the fewer the cheaper.
+        function.forward_given_only()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardGiven(Rule):
+    """A function that warns of positional arguments: what is given is passed on by keyword."""
+
+    outcome: ClassVar[Support] = Support.NATIVE
+    needed: Callable[[], bool]
+
+    def applies(self, native: Parameters) -> bool:
+        return self.needed()
+
+    def write(self, function: GeneratedFunction) -> None:
+        function.forward_given_only()
 
 
 @dataclass(frozen=True, kw_only=True)

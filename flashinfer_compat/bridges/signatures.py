@@ -42,6 +42,7 @@ class GeneratedFunction:
         self.parameters = dict(parameters)
         self._forwarded = list(parameters.values())
         self._names: dict[str, Any] = {"_native": native}
+        self._given_only = False
         self._first: list[str] = []
         self._checks: list[str] = []
         self._before: list[str] = []
@@ -88,12 +89,22 @@ class GeneratedFunction:
         return star
 
     def reroute(self, through: Callable[[Callable[..., Any]], Callable[..., Any]], keywords: Iterable[str]) -> None:
-        """Call what `through` makes of the native function, with `keywords` besides."""
-        self._names["_native"] = through(self.native)
+        """Call what `through` makes of the function called so far, with `keywords` besides."""
+        self._names["_native"] = through(self._names["_native"])
         self._forwarded += [self.parameters[keyword] for keyword in keywords]
+
+    def forward_given_only(self) -> None:
+        """Pass on, of the parameters that have a default, those that are not left at it; by keyword."""
+        self._given_only = True
 
     def compiled(self) -> Callable[..., Any]:
         body = [*self._first, *self._checks, *self._before]
+        if self._given_only:
+            body.append("given = {}")
+            for parameter in self._forwarded:
+                if parameter.default is not parameter.empty:
+                    name, default = parameter.name, self.named("default", parameter.default)
+                    body.append(f"if {name} is not {default}: given[{name!r}] = {name}")
         call = f"_native({self._call()})"
         body += [f"result = {call}", *self._after, "return result"] if self._after else [f"return {call}"]
         source = f"def {self.native.__name__}({self._declaration()}):\n    " + "\n    ".join(body)
@@ -103,6 +114,8 @@ class GeneratedFunction:
         function.__module__ = f"flashinfer_compat.{module}"
         function.__qualname__ = self.native.__qualname__
         function.__doc__ = self.native.__doc__
+        # FlashInfer's API tracing hangs on attributes (api_logging.py: fi_trace).
+        vars(function).update({name: value for name, value in vars(self.native).items() if name != "__wrapped__"})
         function.__annotations__ = dict(getattr(self.native, "__annotations__", {}))
         return function
 
@@ -120,10 +133,12 @@ class GeneratedFunction:
         """The native call's arguments: positional where the native function takes them so, which is the faster way."""
         parts = []
         for parameter in self._forwarded:
+            if self._given_only and parameter.default is not parameter.empty:
+                continue
             if parameter.kind in _POSITIONAL:
                 parts.append(parameter.name)
             elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 parts.append(f"{parameter.name}={parameter.name}")
             else:
                 parts.append(f"{_STARS[parameter.kind]}{parameter.name}")
-        return ", ".join(parts)
+        return ", ".join([*parts, "**given"] if self._given_only else parts)

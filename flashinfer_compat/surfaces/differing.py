@@ -17,9 +17,13 @@ _UNNOTICED = (kinds.AnnotationChanged, kinds.DefinedElsewhere)
 
 @dataclass(frozen=True)
 class Differing:
-    """One symbol that differs: `name` as an adapter's table writes it, all `names` that it is found under."""
+    """One symbol that differs: `name` as an adapter's table writes it, and all `names` that it was asked for under.
+
+    `definition` is where the newest release that has it defines it.
+    """
 
     name: str
+    definition: str
     names: frozenset[str]
     breakages: tuple[tuple[str, Breakage], ...]
 
@@ -39,7 +43,7 @@ def differing(surfaces: Sequence[Surface], names: Iterable[str]) -> list[Differi
     for old, new in pairwise(surfaces):
         for breakage in diff(old, new, names):
             if not isinstance(breakage, _UNNOTICED):
-                by_name = found.setdefault(_definition(surfaces, breakage.symbol), {})
+                by_name = found.setdefault(definition_of(surfaces, breakage.symbol), {})
                 by_name.setdefault(_key(breakage.symbol), []).append((new.version, breakage))
     symbols = []
     for definition, by_name in sorted(found.items()):
@@ -48,12 +52,12 @@ def differing(surfaces: Sequence[Surface], names: Iterable[str]) -> list[Differi
             return name != definition, not _in_module(surfaces, name), len(name), name
 
         name = min(by_name, key=preference)
-        symbols.append(Differing(name, frozenset(by_name), tuple(by_name[name])))
+        symbols.append(Differing(name, definition, frozenset(by_name), tuple(by_name[name])))
     return sorted(symbols, key=lambda symbol: symbol.name)
 
 
-def _definition(surfaces: Sequence[Surface], symbol: str) -> str:
-    """Where the newest release that has the symbol defines it; of a constructor, its class's place."""
+def definition_of(surfaces: Sequence[Surface], symbol: str) -> str:
+    """Where the newest release that has the symbol defines it; a constructor's place is below its class's."""
     holder = symbol.removesuffix(".__init__")
     for surface in reversed(surfaces):
         found = surface.find(holder)

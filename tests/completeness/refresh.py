@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from flashinfer_compat.adapters import RELEASES
 from flashinfer_compat.surfaces import names, store
-from flashinfer_compat.surfaces.differing import Differing, differing
+from flashinfer_compat.surfaces.differing import Differing, definition_of, differing
+from flashinfer_compat.surfaces.model import Surface
 
 HERE = Path(__file__).parent
 USED = HERE / "used_names.json"
@@ -27,24 +28,27 @@ NOT_ADAPTED = HERE / "not_adapted.json"
 SUPPORTED = [release.version for release in RELEASES if release.version in store.RECORDED]
 
 
+def supported_surfaces() -> list[Surface]:
+    return [store.open_surface(release) for release in SUPPORTED]
+
+
 def all_differing() -> list[Differing]:
     """Every public or engine-used symbol that differs between two supported releases."""
-    surfaces = [store.open_surface(release) for release in SUPPORTED]
+    surfaces = supported_surfaces()
     public = [name for surface in surfaces for name in names.public_names(surface)]
     used = [
-        name for engine in json.loads(USED.read_text()).values() for name in [*engine["names"], *engine["templates"]]
+        name for engine in json.loads(USED.read_text()).values() for name in (*engine["names"], *engine["templates"])
     ]
     return differing(surfaces, dict.fromkeys([*public, *used]))
 
 
-def adapted(symbol: Differing, keys: Iterable[str]) -> bool:
-    """Whether an adapter's table has a line for the symbol, under any of its names."""
-    return not symbol.names.isdisjoint(keys)
+def adapted_definitions() -> set[str]:
+    """What the adapters' tables have lines for; the oldest release's has every newer one's.
 
-
-def adapter_keys() -> set[str]:
-    """The keys of all tables: the oldest release's has every newer one's lines."""
-    return set(RELEASES[0].adapter.lines)
+    By definition: the facade gives one object of FlashInfer's under all its names.
+    """
+    surfaces = supported_surfaces()
+    return {definition_of(surfaces, key) for key in RELEASES[0].adapter.lines}
 
 
 def family(name: str) -> str:
@@ -61,7 +65,7 @@ def grouped(symbols: Iterable[Differing]) -> dict[str, list[str]]:
 
 
 def refresh_used(engines: Iterable[str]) -> None:
-    surfaces = [store.open_surface(release) for release in SUPPORTED]
+    surfaces = supported_surfaces()
     used = {}
     for engine in engines:
         name, _, path = engine.partition("=")
@@ -75,9 +79,9 @@ def refresh_used(engines: Iterable[str]) -> None:
 
 def refresh_pending() -> None:
     held = json.loads(NOT_ADAPTED.read_text())
-    keys = adapter_keys()
+    adapted = adapted_definitions()
     decided = {name for entry in held["deliberate"] for name in entry["symbols"]}
-    pending = [one for one in all_differing() if not adapted(one, keys) and one.name not in decided]
+    pending = [one for one in all_differing() if one.definition not in adapted and one.name not in decided]
     held["pending"] = {
         "changed": grouped(one for one in pending if not one.only_added),
         "only in newer releases": grouped(one for one in pending if one.only_added),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +20,7 @@ import torch
 import flashinfer_compat
 from flashinfer_compat.bridges import planner
 
+PRESENTED_AS = Path(__file__).parents[1] / "presented_as.py"
 #: A PrefillPlanInfo as the planner returns it: padded batch size, …, query tile at 3, …, split-KV at 14.
 PLAN_INFO = [264, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]
 
@@ -88,3 +96,28 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             wrapper._cached_module.paged_run()
 
     return capture
+
+
+@pytest.fixture
+def fresh() -> Callable[..., Any]:
+    """Runs a function of a test module in a new interpreter: ``fresh(function, *arguments, presented_as="0.7.3")``.
+
+    The function imports what it needs, and returns what JSON can carry.
+    """
+
+    def run(function: Callable[..., Any], *arguments: Any, presented_as: str | None = None) -> Any:
+        source = textwrap.dedent(inspect.getsource(function))
+        call = f"print('\\n' + json.dumps({function.__name__}(*{arguments!r})))"
+        script = f"from __future__ import annotations\nimport json\n{source}\n{call}"
+        command = [sys.executable, "-W", "ignore", "-c", script]
+        if presented_as is not None:
+            command = [sys.executable, str(PRESENTED_AS), presented_as, *command[1:]]
+        tree = Path(flashinfer_compat.__path__[0]).parent
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(tree))))
+        process = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stderr[-4000:]
+        return json.loads(process.stdout.splitlines()[-1])
+
+    return run

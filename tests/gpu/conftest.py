@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -27,3 +32,18 @@ def release() -> str:
 def seed() -> None:
     """Fresh inputs in each test, the same in each run."""
     torch.manual_seed(20260)
+
+
+@pytest.fixture(scope="session")
+def sampled_ids(request: pytest.FixtureRequest) -> Iterator[dict[str, list[int]]]:
+    """Case -> token ids (or a generator's state), the same on each release; --sampled-ids writes them as JSON."""
+    ids: dict[str, list[int]] = {}
+    yield ids
+    text = json.dumps(ids, indent=0, sort_keys=True)
+    path = request.config.getoption("--sampled-ids")
+    if path:
+        Path(path).write_text(text + "\n")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"\nsampled ids of {len(ids)} cases: {digest}")

@@ -32,8 +32,8 @@ def differing() -> list[Differing]:
 
 @pytest.fixture(scope="module")
 def adapted(differing: list[Differing]) -> set[str]:
-    keys = refresh.adapter_keys()
-    return {symbol.name for symbol in differing if refresh.adapted(symbol, keys)}
+    definitions = refresh.adapted_definitions()
+    return {symbol.name for symbol in differing if symbol.definition in definitions}
 
 
 def test_every_differing_symbol_is_adapted_or_listed(differing: list[Differing], adapted: set[str]) -> None:
@@ -58,7 +58,7 @@ def test_every_deliberate_non_adaptation_has_its_reason() -> None:
 
 
 def test_every_used_name_is_found_in_a_supported_release() -> None:
-    surfaces = [store.open_surface(release) for release in refresh.SUPPORTED]
+    surfaces = refresh.supported_surfaces()
     used = json.loads(refresh.USED.read_text())
     lost = [
         name

@@ -18,6 +18,7 @@ CAUGHT_BY: dict[str, tuple[type[BaseException], ...]] = {
     "MissingImport": (ImportError,),
     "UnsupportedArgument": (TypeError,),
     "UnsupportedCombination": (ValueError, NotImplementedError),
+    "InvalidArgument": (ValueError,),
     "InvalidPlan": (ValueError,),
 }
 BUILT_IN = (AttributeError, ImportError, TypeError, ValueError, NotImplementedError, KeyError, ModuleNotFoundError)
@@ -31,7 +32,9 @@ def test_bases(name: str) -> None:
 
 
 def test_the_table_above_is_complete() -> None:
-    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__}
+    classes = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    }
     assert classes == {*CAUGHT_BY, "CompatWarning"}
 
 

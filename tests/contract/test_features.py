@@ -1,0 +1,231 @@
+"""What each release makes of each feature, written out, and how it is said: supports, require, report, explain."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import pytest
+
+import flashinfer_compat as facade
+from flashinfer_compat import CompatError, FeatureUnavailable, Support
+from flashinfer_compat.features import FEATURES
+
+#: Read from the published wheels. 0.7.3 is on no index: its column is what its adapter concludes on the code of 0.7.4,
+#: and the two rows that upstream states of 0.7.3 itself: 21 planner arguments, the private counter helper gone.
+OUTCOMES = """
+                                      0.7.1        0.7.2        0.7.2.post1  0.7.3        0.7.4
+prefill.uniform_q_len                 emulated     emulated     native       native       native
+prefill.ragged_uniform_q_len          emulated     emulated     native       native       native
+prefill.ragged_host_indptr            emulated     emulated     emulated     native       native
+prefill.workspace_size_uniform_q_len  emulated     emulated     native       native       native
+prefill.max_total_num_rows            emulated     emulated     emulated     native       native
+prefill.token_head_scales             unavailable  unavailable  unavailable  native       native
+prefill.fast_prefill_plan             emulated     emulated     emulated     emulated     emulated
+prefill.raw_fa2_plan                  emulated     emulated     emulated     emulated     emulated
+prefill.fixed_uniform_q_len           ignored      ignored      ignored      native       native
+prefill.prefill_chunk_align           emulated     emulated     emulated     emulated     emulated
+prefill.right_window                  unavailable  unavailable  unavailable  native       native
+decode.token_head_scales              unavailable  unavailable  unavailable  native       native
+decode.jit_kwargs                     unavailable  unavailable  unavailable  native       native
+decode.sparse_top_k                   unavailable  unavailable  unavailable  native       native
+decode.sink_wrapper                   unavailable  unavailable  unavailable  native       native
+mla.multi_ctas_kv_counters            emulated     emulated     emulated     emulated     emulated
+mla.private_counter_helper            native       native       native       emulated     emulated
+mla.nvfp4_sparse_decode               unavailable  native       native       native       native
+mla.padded_query_rows                 native       native       native       emulated     emulated
+sampling.generator                    emulated     emulated     emulated     emulated     emulated
+sampling.row_seeds                    unavailable  native       native       native       native
+sampling.indexed_top_k                emulated     native       native       native       native
+sampling.indexed_min_p                emulated     native       native       native       native
+sampling.int64_indices                emulated     emulated     emulated     emulated     native
+sampling.top_k_max                    emulated     emulated     emulated     native       native
+sampling.same_tokens                  unavailable  unavailable  unavailable  unavailable  native
+sampling.softmax_temperatures         emulated     native       native       native       native
+sampling.concurrent_streams           emulated     emulated     emulated     emulated     native
+sampling.exact_accepted_count         unavailable  unavailable  unavailable  unavailable  native
+topk.concurrent_streams               emulated     emulated     emulated     emulated     emulated
+"""
+
+
+def table() -> dict[str, dict[str, str]]:
+    releases, *rows = (row.split() for row in OUTCOMES.strip().splitlines())
+    return {feature: dict(zip(releases, outcomes, strict=True)) for feature, *outcomes in rows}
+
+
+EXPECTED = table()
+
+
+def test_the_table_has_every_feature() -> None:
+    assert list(EXPECTED) == list(FEATURES)
+
+
+@pytest.mark.parametrize("feature", EXPECTED)
+def test_outcome(feature: str, release: str) -> None:
+    assert facade.supports(feature) is Support(EXPECTED[feature][release])
+    assert facade.supports(FEATURES[feature]) is facade.supports(feature)
+
+
+def test_report(release: str) -> None:
+    report = facade.report()
+    assert report == json.loads(json.dumps(report)), "JSON carries it unchanged"
+    assert report == {
+        "flashinfer": facade.flashinfer_version,
+        "adapter": release,
+        "inferred": release == "0.7.3",
+        "features": {feature: outcomes[release] for feature, outcomes in EXPECTED.items()},
+    }
+
+
+def test_report_and_explain_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        facade.report()
+        for feature in FEATURES:
+            facade.explain(feature)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "norm.rmsnorm",
+        "rmsnorm",
+        "cascade.merge_state",
+        "comm.Mapping",
+        "comm.mapping.Mapping.pp_rank",
+        "xqa",
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.run",
+        "BatchPrefillWithPagedKVCacheWrapper.run",
+        "norm.rmsnorm(enable_pdl)",
+        "prefill.BatchPrefillWithPagedKVCacheWrapper.plan(causal)",
+        "decode.BatchDecodeWithPagedKVCacheWrapper.plan(q_len_per_req)",
+        "cascade.MultiLevelCascadeAttentionWrapper.plan(causal)",
+        "mla.BatchMLAPagedAttentionWrapper.__init__(backend)",
+    ],
+)
+def test_what_every_release_has_alike(name: str) -> None:
+    if name == "prefill.BatchPrefillWithPagedKVCacheWrapper.plan(causal)":
+        # Older releases refuse a window that is not causal only after the wrapper has changed.
+        native = facade.supports("prefill.token_head_scales") is Support.NATIVE
+        assert facade.supports(name) is (Support.NATIVE if native else Support.EMULATED)
+    else:
+        assert facade.supports(name) is Support.NATIVE
+
+
+@pytest.mark.parametrize(
+    ("name", "feature"),
+    [
+        ("prefill.BatchPrefillWithPagedKVCacheWrapper.plan(uniform_q_len)", "prefill.uniform_q_len"),
+        # FlashInfer's other names of the same object.
+        ("BatchPrefillWithPagedKVCacheWrapper.plan(uniform_q_len)", "prefill.uniform_q_len"),
+        ("prefill.BatchPrefillWithPagedKVCacheWrapper.begin_forward(uniform_q_len)", "prefill.uniform_q_len"),
+        ("BatchPrefillWithRaggedKVCacheWrapper.begin_forward(use_token_head_sf)", "prefill.token_head_scales"),
+        ("decode.BatchDecodeWithPagedKVCacheWrapper.begin_forward(use_token_head_sf)", "decode.token_head_scales"),
+        # What a missing class would have.
+        ("attention.BatchDecodeWithAttentionSinkWrapper.plan", "decode.sink_wrapper"),
+        ("attention.BatchDecodeWithAttentionSinkWrapper.__init__(head_dim_qk)", "decode.sink_wrapper"),
+        ("BatchDecodeWithAttentionSinkWrapper", "decode.sink_wrapper"),
+        ("mla.nvfp4_sparse_mla_decode(query)", "mla.nvfp4_sparse_decode"),
+        # Values that a later release added.
+        ("mla.BatchMLAPagedAttentionWrapper.__init__(backend='autotune')", "decode.jit_kwargs"),
+        ("mla.trtllm_batch_decode_sparse_mla_dsv4(kv_cache_format='fp8_dsv41_inline')", "decode.jit_kwargs"),
+    ],
+)
+def test_names_beside_those_of_the_features(name: str, feature: str, release: str) -> None:
+    assert facade.supports(name) is Support(EXPECTED[feature][release])
+
+
+def test_a_method_that_the_facade_adds(release: str) -> None:
+    outcome = Support.EMULATED if release == "0.7.1" else Support.NATIVE
+    assert facade.supports("decode.BatchDecodeWithPagedKVCacheWrapper.resolved_backend") is outcome
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("prefill.uniform_q_length", "prefill.uniform_q_len"),
+        ("uniform_q_len", "prefill.uniform_q_len"),
+        ("prefill.raw_fa2_plans", "prefill.raw_fa2_plan"),
+        ("decode.sparse_topk", "decode.sparse_top_k"),
+        ("norm.no_such_function", "report() lists the features"),
+        ("no_such_module.f", "report() lists the features"),
+        ("prefill.BatchPrefillWithPagedKVCacheWrapper.plans", "prefill.BatchPrefillWithPagedKVCacheWrapper.plan"),
+        ("prefill.BatchPrefillWithPagedKVCacheWrapper.no_such_method", "BatchPrefillWithPagedKVCacheWrapper"),
+        ("decode.BatchDecodeWithPagedKVCacheWrapper.no_such_method(x)", "BatchDecodeWithPagedKVCacheWrapper"),
+        (
+            "prefill.BatchPrefillWithPagedKVCacheWrapper.plan(no_such_keyword)",
+            "BatchPrefillWithPagedKVCacheWrapper.plan",
+        ),
+        ("norm.rmsnorm(no_such_keyword)", "report() lists the features"),
+        ("", "report() lists the features"),
+    ],
+)
+@pytest.mark.parametrize("ask", [facade.supports, facade.require, facade.explain])
+def test_an_unknown_name_is_an_error_and_not_unavailable(ask: Any, name: str, near: str) -> None:
+    with pytest.raises(CompatError) as caught:
+        ask(name)
+    assert type(caught.value) is CompatError
+    assert f"{name!r} is no feature that flashinfer_compat knows" in str(caught.value)
+    assert near in str(caught.value)
+
+
+UNAVAILABLE = {feature for feature, outcomes in EXPECTED.items() if "unavailable" in outcomes.values()}
+
+
+def test_require(release: str) -> None:
+    missing = {feature for feature in EXPECTED if EXPECTED[feature][release] == "unavailable"}
+    facade.require()
+    facade.require(*(set(EXPECTED) - missing))
+    if not missing:
+        facade.require(*EXPECTED)
+        return
+    with pytest.raises(FeatureUnavailable) as caught:
+        facade.require(*EXPECTED)
+    message = str(caught.value)
+    told = {line.partition(":")[0] for line in message.splitlines() if not line.startswith(" ")}
+    assert told == missing, "all that are missing, and no other"
+
+
+@pytest.mark.parametrize("feature", sorted(UNAVAILABLE))
+def test_what_is_missing_is_told_in_full(feature: str, release: str) -> None:
+    if EXPECTED[feature][release] != "unavailable":
+        facade.require(feature)
+        return
+    with pytest.raises(FeatureUnavailable) as caught:
+        facade.require(feature)
+    since = next(name for name, outcome in EXPECTED[feature].items() if outcome != "unavailable" and name != "0.7.3")
+    message = str(caught.value)
+    assert f"{feature}: unavailable on FlashInfer {facade.flashinfer_version}" in message
+    assert f"FlashInfer {since} and later have it." in message
+    assert message.rstrip().endswith("."), "and then what to do instead"
+
+
+@pytest.mark.parametrize("feature", EXPECTED)
+def test_explain(feature: str, release: str) -> None:
+    heading, *lines = facade.explain(feature).splitlines()
+    outcome = EXPECTED[feature][release]
+    assert heading == f"{feature}: {outcome} on FlashInfer {facade.flashinfer_version} (adapter {release})"
+    assert (outcome == "native") or any(f"{outcome}: " in line for line in lines), "a line that says how"
+
+
+@pytest.mark.parametrize(
+    ("feature", "source"),
+    [
+        ("prefill.uniform_q_len", "#6144"),
+        ("prefill.workspace_size_uniform_q_len", "argument 17"),
+        ("prefill.prefill_chunk_align", "utils.cuh, FA2DetermineCtaTileQ"),
+        ("mla.private_counter_helper", "gone from mla._core in 0.7.3, still in utils"),
+        ("mla.padded_query_rows", "_fa_common.py"),
+        ("prefill.BatchPrefillWithPagedKVCacheWrapper.plan(qo_indptr)", "#5260"),
+    ],
+)
+def test_explain_names_the_upstream_source(feature: str, source: str) -> None:
+    outcome = facade.supports(feature)
+    assert outcome is Support.NATIVE or source in facade.explain(feature)
+
+
+def test_explain_of_a_class_tells_of_its_methods(release: str) -> None:
+    explanation = facade.explain("prefill.BatchPrefillWithPagedKVCacheWrapper")
+    assert "a plan that a captured CUDA graph could not replay is refused" in explanation
+    assert ("plan(uniform_q_len): emulated: " in explanation) is (release in ("0.7.1", "0.7.2"))
