@@ -35,7 +35,7 @@ def public_names(surface: Surface) -> list[str]:
                 continue
             if _is_api(symbol) or (len(parts) <= 1 and _is_exported(module, bound)):
                 found[f"{name}.{bound}"] = None
-    return list(found)
+    return [name for name in found if name not in surface.modules or _symbol(surface.find(name))]
 
 
 def _is_api(symbol: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import hashlib
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..errors import CompatError
+from .bodies import without_bodies
 from .cpp_source import EXPORT_MARK, included, parameters_of, read_exports, read_templates, without_comments
 from .model import PACKAGE, Alias, Class, Decoded, Function, Metadata, Module, Source, Surface, Symbol, json_line
 from .python_source import keywords_taken, parsed, read_module
@@ -98,8 +100,9 @@ def _read(wheel: Path, names: Iterable[str]) -> _Part:
 
 def _read_python(path: str, source: bytes, part: _Part) -> None:
     name, package = _module_name(path)
+    pops_keywords = _POPS_KEYWORDS in source
     try:
-        tree = parsed(source)
+        tree, source = _parsed(source, whole=pops_keywords)
     except SyntaxError:  # newer syntax than this Python's: the module is there, what it binds is not known
         part.lines[name] = json_line(Module(name, package=package, dynamic=True).encoded())
         return
@@ -107,8 +110,19 @@ def _read_python(path: str, source: bytes, part: _Part) -> None:
     if any(bound[0] == "*" or _is_lazy(symbol) for bound, symbol in module.symbols.items()):
         part.open_ended.add(name)
     part.lines[name] = json_line(module.encoded())
-    if _POPS_KEYWORDS in source:
+    if pops_keywords:
         part.keywords |= keywords_taken(tree)
+
+
+def _parsed(source: bytes, *, whole: bool) -> tuple[ast.Module, bytes]:
+    """The tree, and the source that it is of: without bodies where that parses."""
+    if not whole:
+        shortened = without_bodies(source)
+        try:
+            return parsed(shortened), shortened
+        except SyntaxError:
+            pass
+    return parsed(source), source
 
 
 def _read_cpp(name: str, source: str, headers: _Headers) -> Source:

@@ -16,7 +16,6 @@ pytest.importorskip("torch", reason="the adapters' tables need torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "completeness"))
 import refresh
 
-from flashinfer_compat.surfaces import store
 from flashinfer_compat.surfaces.differing import Differing
 
 LISTED = json.loads(refresh.NOT_ADAPTED.read_text())
