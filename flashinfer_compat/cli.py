@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from .errors import CompatError
 from .surfaces import names, recorder, report, store
@@ -81,10 +80,7 @@ def diff(
     elif style == "markdown":
         click.echo(report.as_markdown(before.version, after.version, found), nl=False)
     else:
-        console = Console()
-        for table in report.as_tables(found):
-            console.print(table)
-        console.print(f"FlashInfer {before.version} → {after.version}: {len(found)} differences")
+        report.print_tables(before.version, after.version, found)
 
 
 def opened(release: str) -> Surface:

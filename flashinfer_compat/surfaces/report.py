@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from .breakages import Breakage, Severity
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 HEADINGS = {
     Severity.EVERY_USE: "Every use fails",
@@ -33,18 +29,20 @@ def as_markdown(old: str, new: str, found: Sequence[Breakage]) -> str:
     return "\n".join(lines if found else [*lines, "No difference."]).rstrip() + "\n"
 
 
-def as_tables(found: Sequence[Breakage]) -> list[Table]:
-    """A rich table for each severity."""
+def print_tables(old: str, new: str, found: Sequence[Breakage]) -> None:
+    """A table for each severity, on the terminal; needs `rich`, of the extra ``cli``."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    tables = []
+    console = Console()
     for severity, group in groupby(found, key=lambda one: one.severity):
         table = Table(title=HEADINGS[severity], title_justify="left", show_header=False, box=None)
         for one in group:
-            table.add_row(Text(one.symbol, overflow="fold"), Text(f"{one.sentence()}{_doubt(one)}"))
-        tables.append(table)
-    return tables
+            cells = one.symbol, f"{one.sentence()}{_doubt(one)}"
+            table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+        console.print(table)
+    console.print(f"FlashInfer {old} → {new}: {len(found)} difference{'' if len(found) == 1 else 's'}")
 
 
 def _doubt(one: Breakage) -> str:
