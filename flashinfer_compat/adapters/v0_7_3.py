@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..bridges import layout, scratch, thresholds, top_k_first, trtllm
 from ..bridges.names import Missing
-from ..bridges.rules import Check, Contiguous, Convert, Emulate, Refuse, RefuseValues, Reroute
+from ..bridges.rules import Contiguous, Convert, Emulate, Refuse, RefuseValues, Reroute
 from ..lines import Noted
 from ..support import Support
 from . import v0_7_4
@@ -144,7 +144,6 @@ ADAPTER = v0_7_4.ADAPTER.older(
         "sampling.top_k_sampling_from_probs": (_INT32_INDICES, _INT64_SAMPLES, _SAME_DRAWS),
         "sampling.top_k_top_p_sampling_from_logits": (
             _INT32_INDICES,
-            Check(via=thresholds.check_top_k_max, unless="top_k_max", note="an int, as it stands"),
             Reroute(
                 adds={"top_k_max": None},
                 through=top_k_first.from_logits,
@@ -155,7 +154,6 @@ ADAPTER = v0_7_4.ADAPTER.older(
         ),
         "sampling.top_k_top_p_sampling_from_probs": (
             _INT32_INDICES,
-            Check(via=thresholds.check_top_k_max, unless="top_k_max", note="an int, as it stands"),
             Reroute(
                 adds={"top_k_max": None},
                 through=top_k_first.from_probs,

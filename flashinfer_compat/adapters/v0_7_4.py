@@ -18,7 +18,10 @@ _TOP_K = Check(via=thresholds.check_top_k, note="a threshold's device and range 
 _TOP_P = Check(via=thresholds.check_top_p, note=_TOP_K.note)
 _DENSE = "strided indices and thresholds are read as if dense by every release (csrc/sampling.cu)"
 _DRAWN = "drawn here by the rule of 0.7.4, so that one state gives one stream; works in CUDA-graph capture too"
-_TOP_K_MAX = KeywordOnly(parameters=("top_k_max",), note="at the end in 0.7.4, absent before: by keyword only")
+_TOP_K_MAX = (
+    KeywordOnly(parameters=("top_k_max",), note="at the end in 0.7.4, absent before: by keyword only"),
+    Check(via=thresholds.check_top_k_max, note="a tensor would be read back, a synchronisation"),
+)
 _STREAMS = Reroute(
     through=scratch.per_stream,
     about=("input on several streams",),
@@ -122,7 +125,7 @@ ADAPTER = Adapter.newest(
                 about=("generator",),
                 note=_DRAWN,
             ),
-            _TOP_K_MAX,
+            *_TOP_K_MAX,
         ),
         "sampling.top_k_top_p_sampling_from_probs": (
             _ROWS,
@@ -131,7 +134,7 @@ ADAPTER = Adapter.newest(
             _NUMBERS,
             Contiguous(parameters=("indices", "top_k", "top_p"), or_numbers=True, note=_DENSE),
             Convert(via=rng.rounds_per_row, gives=("seed", "offset"), about=("generator",), note=_DRAWN),
-            _TOP_K_MAX,
+            *_TOP_K_MAX,
         ),
         "sampling.chain_speculative_sampling": (
             Check(via=thresholds.check_drafts, note="n of draft_token_ids is unchecked in every release"),

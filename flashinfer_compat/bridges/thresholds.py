@@ -15,6 +15,7 @@ from ..errors import InvalidArgument, UnsupportedArgument
 
 _INDEX_DTYPES = (torch.int32, torch.int64)
 _INT32 = torch.iinfo(torch.int32)
+_UINT32_MAX = (1 << 32) - 1
 
 
 def check_rows(probs: torch.Tensor, indices: torch.Tensor | None) -> None:
@@ -24,6 +25,8 @@ def check_rows(probs: torch.Tensor, indices: torch.Tensor | None) -> None:
             f"The distributions have shape {tuple(probs.shape)} and {probs.dtype}; they must be (rows, vocabulary) and "
             "floating"
         )
+    if probs.numel() > _UINT32_MAX:
+        raise InvalidArgument(f"{probs.size(0)} distributions of {probs.size(1)}: the kernels count entries in 32 bits")
     if indices is None:
         return
     if indices.ndim != 1 or indices.dtype not in _INDEX_DTYPES:

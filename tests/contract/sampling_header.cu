@@ -8,6 +8,19 @@ using flashinfer::sampling::SamplingTempStorage;
 
 static_assert(compat::kTakesLastValidIndex == EXPECTS_LAST_VALID_INDEX, "found another signature than expected");
 
+// The older signature is not offered, on any header: no last_valid_index, no token where rounding leaves the mass below u.
+template <typename Enable, typename... Arguments>
+struct Callable : std::false_type {};
+template <typename... Arguments>
+struct Callable<std::void_t<decltype(compat::DeviceSamplingFromProb<1, 32, cub::BLOCK_SCAN_WARP_SCANS,
+                                                                    cub::BLOCK_REDUCE_WARP_REDUCTIONS, true>(
+                    std::declval<Arguments>()...))>,
+                Arguments...> : std::true_type {};
+using Storage = SamplingTempStorage<32, cub::BLOCK_SCAN_WARP_SCANS, cub::BLOCK_REDUCE_WARP_REDUCTIONS>;
+using Any = compat::detail::AnyPredicate;
+static_assert(Callable<void, uint32_t, uint32_t, Any, float, vec_t<float, 1>, float&, int&, Storage*>::value, "");
+static_assert(!Callable<void, uint32_t, uint32_t, Any, float, vec_t<float, 1>, float&, Storage*>::value, "");
+
 template <uint32_t VEC_SIZE, uint32_t BLOCK_THREADS, bool DETERMINISTIC>
 __global__ void sample(const float* probs, const float* numbers, int* tokens, int* last_valid, uint32_t d) {
   constexpr auto SCAN = cub::BLOCK_SCAN_WARP_SCANS;

@@ -270,9 +270,17 @@ class TestThresholds:
         assert kernels.launches == []
         assert generator.moves == 0
 
-    @pytest.mark.parametrize("probs", [torch.zeros(4), torch.zeros(2, 4).int(), torch.zeros(1, 2, 4)])
-    def test_distributions_refused(self, kernels: RecordingModule, probs: torch.Tensor) -> None:
-        with pytest.raises(InvalidArgument, match="The distributions have shape"):
+    @pytest.mark.parametrize(
+        ("probs", "message"),
+        [
+            (torch.zeros(4), "The distributions have shape"),
+            (torch.zeros(2, 4).int(), "The distributions have shape"),
+            (torch.zeros(1, 2, 4), "The distributions have shape"),
+            (torch.zeros(1, 1).expand(1 << 16, 1 << 16), "count entries in 32 bits"),
+        ],
+    )
+    def test_distributions_refused(self, kernels: RecordingModule, probs: torch.Tensor, message: str) -> None:
+        with pytest.raises(InvalidArgument, match=message):
             sampling.sampling_from_probs(probs, generator=Generator())
         assert kernels.launches == []
 
@@ -446,13 +454,6 @@ class TestTopKFirst:
         assert torch.equal(of_logits.arguments["probs"], torch.softmax(mask.arguments["result"], dim=-1))
         assert (of_logits.arguments["seed"], of_logits.arguments["offset"]) == (1, 4)
 
-    def test_bound_must_be_known_on_the_host(self, kernels: RecordingModule) -> None:
-        with pytest.raises(UnsupportedArgument, match="top_k_max is tensor"):
-            sampling.top_k_top_p_sampling_from_probs(
-                torch.ones(1, 8), torch.tensor([1]), 0.5, generator=Generator(), top_k_max=torch.tensor(4)
-            )
-        assert kernels.launches == []
-
     def test_generator_moves_once(self, kernels: RecordingModule) -> None:
         generator = Generator(offset=0)
         sampling.top_k_top_p_sampling_from_logits(self.values(), 4, 0.5, generator=generator)
@@ -467,6 +468,14 @@ class TestTopKFirst:
         states = [launch.arguments["row_states"] for launch in kernels.launches]
         assert [(len(state), int(state.sum())) for state in states] == [(1 << 20, 0)] * 3
         assert native.utils._cache_buf == shared
+
+
+def test_top_k_max_must_be_known_on_the_host(kernels: RecordingModule) -> None:
+    with pytest.raises(UnsupportedArgument, match="top_k_max is tensor"):
+        sampling.top_k_top_p_sampling_from_probs(
+            torch.ones(1, 8), torch.tensor([1]), 0.5, generator=Generator(), top_k_max=torch.tensor(4)
+        )
+    assert kernels.launches == []
 
 
 def test_varlen_top_k_is_left_as_it_is(release: str) -> None:
