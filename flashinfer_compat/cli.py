@@ -66,12 +66,13 @@ def diff(
 ) -> None:
     """What changed from OLD to NEW: recorded releases, or wheels or recorded files."""
     before, after = opened(old), opened(new)
-    chosen: list[str] = list(symbol)
+    chosen: list[str] = []
     if public:
         chosen += [*names.public_names(before), *names.public_names(after)]
     if used_by:
         chosen += names.known_in(names.used_names(used_by), (before, after))
         chosen += names.used_templates(used_by, before)
+    chosen = [*symbol, *names.distinct(chosen, before, after)]
     found = compared(before, after, chosen if public or used_by or symbol else None)
     least = next((one for one in Severity if str(one) == severity), Severity.NONE)
     found = [one for one in found if one.severity >= least]

@@ -138,6 +138,20 @@ def _is_flashinfer(module: str) -> bool:
     return module == PACKAGE or module.startswith(f"{PACKAGE}.")
 
 
+def distinct(names: Iterable[str], old: Surface, new: Surface) -> list[str]:
+    """`names` without those that in both releases stand for the same as an earlier one."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for name in names:
+        before, after = old.find(name), new.find(name)
+        if before and after:
+            if (before.dotted, after.dotted) in seen:
+                continue
+            seen.add((before.dotted, after.dotted))
+        kept.append(name)
+    return kept
+
+
 def known_in(names: Iterable[str], surfaces: Iterable[Surface]) -> list[str]:
     """Those of `names` that one of the releases has, cut to the symbol: of ``f.__doc__`` remains ``f``."""
     surfaces = list(surfaces)
