@@ -33,7 +33,7 @@ _POPS_KEYWORDS = b"kwargs.pop("
 
 
 class UnreadableWheel(CompatError, ValueError):
-    """A file that is no wheel of FlashInfer."""
+    """No wheel of FlashInfer: another file, or none."""
 
 
 def record(wheel: Path, *, processes: int | None = None) -> Surface:
@@ -55,9 +55,12 @@ def record(wheel: Path, *, processes: int | None = None) -> Surface:
 
 
 def downloaded(version: str, directory: Path) -> Path:
-    """FlashInfer's wheel of `version`, fetched with pip into `directory`."""
+    """FlashInfer's wheel of `version`, fetched with pip into `directory`. Raises `UnreadableWheel` if pip has none."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*command, "--dest", str(directory), f"flashinfer-python=={version}"], check=True)
+    try:
+        subprocess.run([*command, "--dest", str(directory), f"flashinfer-python=={version}"], check=True)
+    except subprocess.CalledProcessError as error:
+        raise UnreadableWheel(f"pip fetched no wheel of flashinfer-python=={version}") from error
     return next(directory.glob("flashinfer_python-*.whl"))
 
 
@@ -83,18 +86,22 @@ class _Part:
 
 def _read(wheel: Path, names: Iterable[str]) -> _Part:
     part = _Part()
+    collecting = gc.isenabled()
     gc.disable()  # the trees have no cycles, and looking for some takes a third of the time
-    with ZipFile(wheel) as archive:
-        headers = _Headers(archive)
-        for name in names:
-            source = archive.read(name)
-            if name.endswith(".py"):
-                _read_python(name, source, part)
-            elif EXPORT_MARK in source or _has_templates(name):
-                read = _read_cpp(name, without_comments(source.decode("utf-8", "replace")), headers)
-                if read.exports or read.templates:
-                    part.lines[read.file] = json_line(read.encoded())
-    gc.enable()
+    try:
+        with ZipFile(wheel) as archive:
+            headers = _Headers(archive)
+            for name in names:
+                source = archive.read(name)
+                if name.endswith(".py"):
+                    _read_python(name, source, part)
+                elif EXPORT_MARK in source or _has_templates(name):
+                    read = _read_cpp(name, without_comments(source.decode("utf-8", "replace")), headers)
+                    if read.exports or read.templates:
+                        part.lines[read.file] = json_line(read.encoded())
+    finally:
+        if collecting:
+            gc.enable()
     return part
 
 
