@@ -12,7 +12,7 @@ from functools import cache
 _DEFINITION = re.compile(rb"^([ \t]*)(?:async )?def (\w+)\(", re.MULTILINE)
 _ENDS_HEADER = re.compile(rb":[ \t]*(?:#[^\n]*)?$")
 #: Functions whose bodies are read.
-_READ = frozenset({b"__getattr__"})
+_READ = frozenset({b"__getattr__", b"__init__"})
 
 
 def without_bodies(source: bytes) -> bytes:

@@ -183,14 +183,16 @@ class _Comparison:
         for base in old.symbol.bases:
             if _tail(base) not in {_tail(other) for other in new.symbol.bases}:
                 yield kinds.BaseRemoved(symbol=name, base=base)
-        before = self.old.members(old)
-        after = self.new.members(new)
+        before, set_before = self.old.members(old), self.old.attributes(old)
+        after, set_after = self.new.members(new), self.new.attributes(new)
         for member in _union(before if inherited else old.symbol.members, after if inherited else new.symbol.members):
             one, other = before.get(member), after.get(member)
             if member in _COVERED or (one and other and one.symbol == other.symbol):
                 continue
             if inherited and member.startswith("_") and not member.startswith("__"):
                 continue
+            if (one is None and member in set_before) or (other is None and member in set_after):
+                continue  # every object has it, before and after
             if _is_field(old, one) and (other is None or _is_field(new, other)):
                 continue  # the constructor's comparison tells
             if one is None and _is_field(new, other):
@@ -199,6 +201,21 @@ class _Comparison:
                 # An inherited member defined in another base is no news for a caller.
                 if not isinstance(breakage, kinds.DefinedElsewhere):
                     yield breakage
+
+        yield from self.attributes(name, old, new, inherited=inherited)
+
+    def attributes(self, name: str, old: Found, new: Found, *, inherited: bool) -> Iterator[Breakage]:
+        """What ``__init__`` sets; an attribute that became a member, or was one, is still there."""
+        before, after = self.old.attributes(old), self.new.attributes(new)
+        own = before if inherited else getattr(old.symbol, "attributes", ())
+        new_own = after if inherited else getattr(new.symbol, "attributes", ())
+        for attribute in _union(own, new_own):
+            if inherited and attribute.startswith("_"):
+                continue
+            if attribute not in after and self.new.member(new, attribute) is None:
+                yield kinds.Removed(symbol=f"{name}.{attribute}", what="attribute")
+            elif attribute not in before and self.old.member(old, attribute) is None:
+                yield kinds.Added(symbol=f"{name}.{attribute}", what="attribute")
 
     # C++ and metadata
 

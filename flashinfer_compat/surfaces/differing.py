@@ -11,8 +11,12 @@ from .breakages import Breakage
 from .diff import diff
 from .model import PACKAGE, Surface
 
-#: Differences that no caller can meet: what an annotation says, and in which module a definition lies.
-_UNNOTICED = (kinds.AnnotationChanged, kinds.DefinedElsewhere)
+
+def _is_noticed(breakage: Breakage) -> bool:
+    """Not what an annotation says, in which module a definition lies, or one more attribute of an object."""
+    if isinstance(breakage, kinds.Added):
+        return breakage.what != "attribute"
+    return not isinstance(breakage, (kinds.AnnotationChanged, kinds.DefinedElsewhere))
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def differing(surfaces: Sequence[Surface], names: Iterable[str]) -> list[Differi
     found: dict[str, dict[str, list[tuple[str, Breakage]]]] = {}
     for old, new in pairwise(surfaces):
         for breakage in diff(old, new, names):
-            if not isinstance(breakage, _UNNOTICED):
+            if _is_noticed(breakage):
                 by_name = found.setdefault(definition_of(surfaces, breakage.symbol), {})
                 by_name.setdefault(_key(breakage.symbol), []).append((new.version, breakage))
     symbols = []

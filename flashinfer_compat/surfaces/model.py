@@ -148,12 +148,13 @@ class Alias:
 
 @dataclass(frozen=True)
 class Class:
-    """A class: its bases as written and what its body binds."""
+    """A class: its bases as written, what its body binds, and the attributes that its ``__init__`` sets."""
 
     bases: tuple[str, ...] = ()
     members: Mapping[str, Symbol] = field(default_factory=dict)
     decorators: tuple[str, ...] = ()
     accepts: Mapping[str, str] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
 
     tag = "class"
 
@@ -199,7 +200,8 @@ class Class:
 
     def encoded(self) -> list[Any]:
         members = {name: member.encoded() for name, member in self.members.items()}
-        return _trimmed([self.tag, list(self.bases), members, list(self.decorators), dict(self.accepts)])
+        decorators, attributes = list(self.decorators), list(self.attributes)
+        return _trimmed([self.tag, list(self.bases), members, decorators, dict(self.accepts), attributes])
 
     @classmethod
     def decoded(
@@ -208,9 +210,10 @@ class Class:
         members: Mapping[str, Sequence[Any]] | None = None,
         decorators: Sequence[str] | None = None,
         accepts: Mapping[str, str] | None = None,
+        attributes: Sequence[str] | None = None,
     ) -> Class:
         decoded = {name: decode(member) for name, member in (members or {}).items()}
-        return cls(tuple(bases or ()), decoded, tuple(decorators or ()), accepts or {})
+        return cls(tuple(bases or ()), decoded, tuple(decorators or ()), accepts or {}, tuple(attributes or ()))
 
 
 Symbol = Function | Class | Constant | Alias
@@ -415,6 +418,12 @@ class Surface:
             resolved = self._resolved(own, seen | {holder.dotted})
             found[name] = resolved or own
         return found
+
+    def attributes(self, holder: Found) -> list[str]:
+        """The attributes that a class's and its bases' ``__init__`` set."""
+        inherited = [name for base in self.bases(holder) for name in self.attributes(base)]
+        own = holder.symbol.attributes if isinstance(holder.symbol, Class) else ()
+        return list(dict.fromkeys([*inherited, *own]))
 
     def bases(self, holder: Found) -> list[Found]:
         """The bases of a class that are FlashInfer's own."""

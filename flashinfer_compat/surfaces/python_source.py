@@ -118,7 +118,8 @@ class _Reader:
     def read_class(self, node: ast.ClassDef, path: tuple[str, ...]) -> Class:
         decorators, accepts = read_decorators(node.decorator_list)
         bases = tuple(text(base) for base in node.bases)
-        return Class(bases, self.block(node.body, (*path, node.name)), decorators, accepts)
+        members = self.block(node.body, (*path, node.name))
+        return Class(bases, members, decorators, accepts, attributes_set(node.body))
 
     def assign(self, target: ast.expr, value: ast.expr, symbols: dict[str, Symbol], path: tuple[str, ...]) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -389,6 +390,24 @@ def read_function(node: _FunctionNode) -> Function:
     decorators, accepts = read_decorators(node.decorator_list)
     returns = None if node.returns is None else text(node.returns)
     return Function(tuple(parameters), returns, decorators, accepts)
+
+
+def attributes_set(body: Iterable[ast.stmt]) -> tuple[str, ...]:
+    """The attributes that the ``__init__`` of a class's body sets on its first parameter."""
+    found: dict[str, None] = {}
+    for node in body:
+        if not (isinstance(node, ast.FunctionDef) and node.name == "__init__" and node.args.args):
+            continue
+        own = node.args.args[0].arg
+        for inner in ast.walk(node):
+            if (
+                isinstance(inner, ast.Attribute)
+                and isinstance(inner.ctx, ast.Store)
+                and isinstance(inner.value, ast.Name)
+                and inner.value.id == own
+            ):
+                found[inner.attr] = None
+    return tuple(sorted(found))
 
 
 def read_decorators(nodes: Iterable[ast.expr]) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -83,6 +83,9 @@ NAMES = [
         [kinds.ParameterRemoved(symbol=f"{F}.__init__", parameter="a")]),
     ("@dataclass\nclass f:\n  a: int\n  b: int = 1", "@dataclass\nclass f:\n  a: int\n  c: str = ''\n  b: int = 1",
         [kinds.ParameterInserted(symbol=f"{F}.__init__", parameter="c", before="b")]),
+    ("class f:\n  def __init__(self):\n    if A:\n      self.x, self.y = 1, 2\n    self.z: int = 3",
+     "class f:\n  x = 1\n  def __init__(me):\n    me.y = 1\n    me.w += 1",
+        [kinds.Added(symbol=f"{F}.w", what="attribute"), kinds.Removed(symbol=f"{F}.z", what="attribute")]),
     ("class f(Enum):\n  A = 1\n  B = 2", "class f(Enum):\n  A = 1", [kinds.Removed(symbol=f"{F}.B", what="value")]),
     ("class f(Enum):\n  A = 1", "class f(Enum):\n  A = 2", [kinds.ValueChanged(symbol=f"{F}.A", old="1", new="2")]),
 ]  # fmt: skip
