@@ -149,7 +149,7 @@ def fast_prefill_planner() -> Callable[..., None]:
                 message asks for another plan before the next replay.
         """
         batch_size = qo_indptr_host.numel() - 1
-        hint = max(uniform_q_len or 0, 0)
+        hint = max(int(uniform_q_len or 0), 0)
         head_dim_vo = head_dim_qk if head_dim_vo is None else head_dim_vo
         q_dtype = _dtype(q_data_type)
         kv_dtype = q_dtype if kv_data_type is None else _dtype(kv_data_type)
@@ -246,6 +246,12 @@ def _check_wrapper(
     if wrapper._backend != "fa2" or getattr(wrapper, "_cached_module", None) is None:
         raise InvalidPlan(
             f"fast_prefill_plan needs an earlier plan() on the fa2 backend; this wrapper has {wrapper._backend!r}."
+        )
+    if not (hasattr(wrapper, "_num_qo_heads") and hasattr(wrapper, "_paged_kv_last_page_len_buf")):
+        raise InvalidPlan(f"fast_prefill_plan takes a paged prefill wrapper; this one is a {type(wrapper).__name__}.")
+    if getattr(wrapper, "_prefix_len_ptr", None) is not None:
+        raise InvalidPlan(
+            "fast_prefill_plan has no multi-item scoring, which this wrapper was planned with. Call plan()."
         )
     given = (num_qo_heads, num_kv_heads, q_dtype, kv_dtype, o_dtype, causal, window_left)
     planned = (

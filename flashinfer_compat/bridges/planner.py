@@ -126,17 +126,17 @@ class CapturedTile:
                 f"(page_size, head_dim_qk, head_dim_vo) is {given}; the wrapper was planned with {planned}."
             )
 
-    def check_kernel(self) -> None:
+    def check_kernel(self, scalars: Sequence[Any], plan_info: Any) -> None:
         """After a plan on a captured wrapper: the captured kernel must be the one planned for.
 
         The same scalars give the same kernel, unless a fixed split size makes split-KV depend on the KV lengths.
         """
-        if self.scalars == self.captured_scalars and self.scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR] <= 0:
+        if scalars == self.captured_scalars and scalars[FIXED_SPLIT_SIZE - FIRST_SCALAR] <= 0:
             return
-        if _kernel(self.plan_info) != self.captured_kernel:
+        if _kernel(plan_info) != self.captured_kernel:
             raise InvalidPlan(
                 "This plan needs another kernel (padded batch, query tile, split-KV: "
-                f"{_kernel(self.plan_info)}) than the CUDA graph captured through this wrapper holds "
+                f"{_kernel(plan_info)}) than the CUDA graph captured through this wrapper holds "
                 f"({self.captured_kernel}), so replaying it would corrupt its output. Capture anew on another wrapper, "
                 "or plan this one as it was captured before its next replay."
             )
@@ -178,14 +178,15 @@ class PlannedModule:
                     "A CUDA graph was captured through this wrapper with the FA2 backend; another backend or an eager "
                     "plan overwrites its schedule. Use another wrapper."
                 )
+            tile.scalars = ()
             return self._plan(*args)
         if tile.requested or tile.captured not in (None, args[UNIFORM_Q_LEN]):
             planned = tile.uniform_q_len(args[UNIFORM_Q_LEN], args[QO_INDPTR])
             args = (*args[:UNIFORM_Q_LEN], planned, *args[UNIFORM_Q_LEN + 1 :])
-        plan_info = self._plan(*args)
-        tile.scalars, tile.plan_info = args[FIRST_SCALAR:], plan_info
+        plan_info, scalars = self._plan(*args), args[FIRST_SCALAR:]
         if tile.captured is not None:
-            tile.check_kernel()
+            tile.check_kernel(scalars, plan_info)
+        tile.scalars, tile.plan_info = scalars, plan_info
         return plan_info
 
 
@@ -214,6 +215,8 @@ class PlannedWrapper:
         held = self.__dict__.get("_compat_module")
         if held is not None and held.module is module:
             return
+        if isinstance(module, PlannedModule) and module._tile is not self._compat_tile:
+            module = module.module  # another wrapper's
         if module is not None and not isinstance(module, PlannedModule):
             module = PlannedModule(module, self._compat_tile)
         self.__dict__["_compat_module"] = module

@@ -28,6 +28,9 @@ class ChunkAlign(int):
         self.query_tile, self.smaller_tile_up_to = query_tile, smaller_tile_up_to
         return self
 
+    def __getnewargs__(self) -> tuple[int, int, int]:  # type: ignore[override]
+        return int(self), self.query_tile, self.smaller_tile_up_to
+
 
 def prefill_chunk_align(
     num_qo_heads: int,

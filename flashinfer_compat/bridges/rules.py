@@ -155,7 +155,7 @@ class Emulate(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Rule):
-    """A keyword kept in `target`, an attribute, for a mechanism behind the native call."""
+    """A keyword kept in `target`, an attribute, during the native call, for a mechanism behind it."""
 
     outcome: ClassVar[Support] = Support.EMULATED
     target: str
@@ -163,6 +163,7 @@ class Keep(Rule):
     def write(self, function: GeneratedFunction) -> None:
         (keyword,) = self.adds
         function.before(f"{self.target} = {keyword}")
+        function.finally_(f"{self.target} = None")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,7 @@ class GeneratedFunction:
         self._checks: list[str] = []
         self._before: list[str] = []
         self._after: list[str] = []
+        self._finally: list[str] = []
 
     def first(self, statement: str) -> None:
         self._first.append(statement)
@@ -60,6 +61,10 @@ class GeneratedFunction:
     def after(self, statement: str) -> None:
         """Add `statement` behind the native call, whose result is ``result``."""
         self._after.append(statement)
+
+    def finally_(self, statement: str) -> None:
+        """Add `statement` behind the native call, whether it returns or raises."""
+        self._finally.append(statement)
 
     def named(self, role: str, value: Any) -> str:
         """A name in the function's globals for `value`."""
@@ -106,7 +111,11 @@ class GeneratedFunction:
                     name, default = parameter.name, self.named("default", parameter.default)
                     body.append(f"if {name} is not {default}: given[{name!r}] = {name}")
         call = f"_native({self._call()})"
-        body += [f"result = {call}", *self._after, "return result"] if self._after else [f"return {call}"]
+        called = [f"result = {call}", *self._after, "return result"] if self._after else [f"return {call}"]
+        if self._finally:
+            indented = ["    " + line for line in called], ["    " + line for line in self._finally]
+            called = ["try:", *indented[0], "finally:", *indented[1]]
+        body += called
         source = f"def {self.native.__name__}({self._declaration()}):\n    " + "\n    ".join(body)
         exec(compile(source, f"<flashinfer_compat {self.name}>", "exec"), self._names)
         function: Callable[..., Any] = self._names[self.native.__name__]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 from typing import Any
 
 import pytest
@@ -148,6 +150,15 @@ class TestHint:
         plan_paged(wrapper)
         assert [arguments[UNIFORM_Q_LEN] for arguments in module.plans] == [4, 0]
 
+    def test_is_gone_when_the_plan_fails(self, module: Any) -> None:
+        wrapper = paged()
+        plan_paged(wrapper)
+        with pytest.raises(ValueError, match="batch size"):
+            plan_paged(wrapper, int32(0, 4, 8), uniform_q_len=4)
+        wrapper._cached_module.plan(*module.plans[0][:20])
+        fast_plan(wrapper)
+        assert [arguments[UNIFORM_Q_LEN] for arguments in module.plans] == [0, 0, 0]
+
     def test_is_each_wrappers_own(self, module: Any) -> None:
         hinted, plain = paged(), paged()
         plan_paged(hinted, uniform_q_len=4)
@@ -228,6 +239,23 @@ class TestCapturedTile:
     def test_another_kernel_is_refused(self, module: Any, hinted: Any) -> None:
         with pytest.raises(InvalidPlan, match=r"\(264, 16, 0\).*\(264, 16, 1\)"):
             plan_paged(hinted, uniform_q_len=4, disable_split_kv=True)
+
+    def test_a_refused_plan_is_not_what_a_graph_holds(self, module: Any, hinted: Any, capturing: Any) -> None:
+        with pytest.raises(InvalidPlan, match="needs another kernel"):
+            plan_paged(hinted, uniform_q_len=4, disable_split_kv=True)
+        capturing(hinted)
+        with pytest.raises(InvalidPlan, match="needs another kernel"):
+            plan_paged(hinted, uniform_q_len=4, disable_split_kv=True)
+        plan_paged(hinted, uniform_q_len=4)
+        assert module.plans[-1][17] is False
+
+    def test_each_wrapper_has_its_own_capture(self, module: Any, capturing: Any) -> None:
+        first, second = paged(), paged()
+        plan_paged(first, uniform_q_len=4)
+        plan_paged(second)
+        second._cached_module = first._cached_module
+        capturing(second)
+        assert (first._compat_tile.captured, second._compat_tile.captured) == (None, 0)
 
     def test_eager_wrappers_are_never_bound(self, module: Any, capturing: Any) -> None:
         wrapper = paged(graph=False)
@@ -388,6 +416,17 @@ class TestFastPrefillPlan:
             fast_plan(wrapper, **options)
         assert len(module.plans) == 1
         assert torch.equal(wrapper._paged_kv_indices_buf, before)
+
+    def test_takes_paged_wrappers_without_items(self, module: Any) -> None:
+        other = ragged()
+        plan_ragged(other)
+        with pytest.raises(InvalidPlan, match="takes a paged prefill wrapper"):
+            fast_plan(other)
+        items = paged()
+        plan_paged(items)
+        items._prefix_len_ptr = int32(0, 0, 0, 0)
+        with pytest.raises(InvalidPlan, match="multi-item scoring"):
+            fast_plan(items)
 
     def test_needs_a_plan_and_a_graph(self, module: Any) -> None:
         with pytest.raises(InvalidPlan, match="needs an earlier plan"):
@@ -654,6 +693,11 @@ class TestChunkAlign:
         with pytest.warns(CompatWarning, match="averages 64 packed query rows.*smaller than 128.*above 16 tokens"):
             small = flashinfer.prefill.prefill_chunk_align(32, 8, 128, qo_indptr_host=int32(0, 16, 32))
         assert (large, small) == (32, 32)
+
+    def test_can_be_sent_to_a_worker(self) -> None:
+        align = flashinfer.prefill.prefill_chunk_align(32, 8, 128)
+        for copied in (pickle.loads(pickle.dumps(align)), copy.deepcopy(align)):
+            assert (copied, copied.query_tile, copied.smaller_tile_up_to) == (32, 128, 16)
 
     def test_heads_must_divide(self) -> None:
         with pytest.raises(UnsupportedCombination, match="multiple of num_kv_heads"):
