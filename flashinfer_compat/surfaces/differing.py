@@ -51,9 +51,10 @@ def differing(surfaces: Sequence[Surface], names: Iterable[str]) -> list[Differi
                 by_name.setdefault(_key(breakage.symbol), []).append((new.version, breakage))
     symbols = []
     for definition, by_name in sorted(found.items()):
-        # The name under which the definition lies, if it is one of those asked for; else the shortest in a module.
-        def preference(name: str, definition: str = definition) -> tuple[bool, bool, int, str]:
-            return name != definition, not _in_module(surfaces, name), len(name), name
+        # The name under which the definition lies, if it is one of those asked for; else the shortest of its package's.
+        def preference(name: str, definition: str = definition) -> tuple[bool, bool, bool, int, str]:
+            elsewhere = name.partition(".")[0] != definition.partition(".")[0]
+            return name != definition, elsewhere, not _in_module(surfaces, name), len(name), name
 
         name = min(by_name, key=preference)
         symbols.append(Differing(name, definition, frozenset(by_name), tuple(by_name[name])))
