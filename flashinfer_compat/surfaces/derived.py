@@ -44,12 +44,14 @@ class DerivedSurface(Surface):
         return "inferred" if self.neighbours_agree(symbol) else "unknown"
 
     def fact(self, symbol: str) -> Fact | None:
-        """The fact about a symbol, or about what it is a part of."""
+        """The fact about a symbol, under this name or where it is defined, or about what it is a part of."""
         separator = ":" if "/" in symbol else "."
-        while symbol:
-            if symbol in self.facts:
-                return self.facts[symbol]
-            symbol = symbol.rpartition(separator)[0]
+        definitions = [found.dotted for surface in self.neighbours if (found := surface.find(symbol))]
+        for name in (symbol, *(definitions if "/" not in symbol else ())):
+            while name:
+                if name in self.facts:
+                    return self.facts[name]
+                name = name.rpartition(separator)[0]
         return None
 
     def neighbours_agree(self, symbol: str) -> bool:
@@ -61,9 +63,19 @@ class DerivedSurface(Surface):
         if not symbol.startswith(PACKAGE):  # a distribution
             older, newer = ({line for line in one.metadata.requires_dist if symbol in line} for one in self.neighbours)
             return older == newer
-        # A member's own definition, not its class's: the rest of the class may differ.
-        found = [surface.find(symbol) for surface in self.neighbours]
-        return (found[0] and found[0].symbol) == (found[1] and found[1].symbol)
+        return _held(self.older, symbol) == _held(self.newer, symbol)
+
+
+def _held(surface: Surface, symbol: str) -> object:
+    """What a release holds under a dotted name; of a member its own definition: the rest of its class may differ."""
+    holder, _, name = symbol.rpartition(".")
+    owner = surface.find(holder) if holder else None
+    if name == "__init__" and owner is not None:
+        return surface.constructor(owner), surface.accepts(owner)
+    found = surface.find(symbol)
+    if found is not None:
+        return found.symbol
+    return owner is not None and name in surface.attributes(owner)
 
 
 class _Mixed(Mapping[str, str]):

@@ -66,6 +66,9 @@ def test_surfaces_are_not_read_by_the_facade() -> None:
         (f"{PREFILL}:plan", "known"),
         (f"{PREFILL}:workspace_size", "inferred"),
         (SAMPLING, "known"),
+        ("flashinfer.moe_ep.MoEEpCommunication.dispatch", "known"),
+        ("flashinfer.moe_ep.MoEEpTensors.__init__", "unknown"),
+        ("flashinfer.mla.KimiK3MlaFp8PagedAttention.wide", "inferred"),
         ("flashinfer.norm.rmsnorm", "inferred"),
         ("flashinfer.prefill.BatchPrefillWithRaggedKVCacheWrapper.plan", "unknown"),
         ("flashinfer.decode.BatchDecodeWithPagedKVCacheWrapper.__init__", "unknown"),
@@ -102,4 +105,6 @@ def test_the_dispatch_keyword_of_moe_ep_is_renamed_in_0_7_3() -> None:
     name = "moe_ep.MoEEpCommunication.dispatch"
     found = diff(store.open_surface("0.7.2.post1"), store.open_surface("0.7.3"), [name])
     renamed = [one for one in found if isinstance(one, kinds.ParameterRenamed)]
-    assert [(one.parameter, one.to) for one in renamed] == [("max_tokens_per_rank", "runtime_max_tokens_per_rank")]
+    assert [(one.parameter, one.to, one.provenance) for one in renamed] == [
+        ("max_tokens_per_rank", "runtime_max_tokens_per_rank", "known")
+    ]
