@@ -14,7 +14,7 @@ nox.options.sessions = ["lint", "nofi", "fi071", "fi072", "fi072post1", "fi074"]
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types."""
-    session.install("ruff", "mypy", "packaging")
+    session.install("ruff", "mypy", "packaging", "click")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
