@@ -1,8 +1,10 @@
-"""One module per FlashInfer release: a table of lines, each a difference from the next newer release.
+"""One folder per FlashInfer release, in it a table for each of FlashInfer's domains: attention, sampling and so on.
+
+Each line is a difference from the next newer release.
 
 A line's key is a dotted public name of FlashInfer without the leading ``flashinfer.``; a method or a function may have
 several lines, a rule for each parameter. The kinds of line live in ``bridges/``. This module only lists the releases:
-a table is imported when the first name is used, since its bridges need torch.
+tables are imported when the first name is used, since their bridges need torch.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ from ..bridges.signatures import adapt
 from ..lines import Line, NameLine
 from ..support import MISSING, Support
 
+#: A table of one of FlashInfer's domains: dotted public name -> its line or lines.
+Lines = Mapping[str, Line | Iterable[Line]]
+
 
 @dataclass(frozen=True)
 class Adapter:
@@ -23,14 +26,15 @@ class Adapter:
     inferred: bool = False
 
     @classmethod
-    def newest(cls, release: str, lines: Mapping[str, Line | Iterable[Line]]) -> Adapter:
-        return cls(release, {key: _several(line) for key, line in lines.items()})
+    def newest(cls, release: str, *tables: Lines) -> Adapter:
+        return cls(release, {}).older(release, *tables)
 
-    def older(self, release: str, lines: Mapping[str, Line | Iterable[Line]], *, inferred: bool = False) -> Adapter:
+    def older(self, release: str, *tables: Lines, inferred: bool = False) -> Adapter:
         """The release before this one: all lines of this one, and its own."""
         merged = dict(self.lines)
-        for key, line in lines.items():
-            merged[key] = (*merged.get(key, ()), *_several(line))
+        for table in tables:
+            for key, line in table.items():
+                merged[key] = (*merged.get(key, ()), *_several(line))
         return Adapter(release, merged, inferred)
 
     @cached_property
