@@ -162,7 +162,10 @@ def _drawn_in_replay(generator: torch.Generator | None, device: torch.device) ->
 
 def _signed(seed: Number) -> Number:
     """The same 64 bits as an int64, which is what FlashInfer's bindings take a Python number for."""
-    return seed - (1 << 64) if isinstance(seed, int) and seed >= 1 << 63 else seed
+    if isinstance(seed, torch.Tensor):
+        return seed
+    number = int(seed)  # NumPy's too, whose uint64 would not come down below zero
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _check_tensor(name: str, value: torch.Tensor, rows: int, device: torch.device) -> None:

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import flashinfer as native
+import numpy as np
 import pytest
 import torch
 
@@ -91,10 +92,13 @@ class TestRandomNumbers:
         assert (kernels.only().arguments["seed"], kernels.only().arguments["offset"]) == (1234, 100)
         assert (generator.offset, generator.moves) == (100 + 3 * (4 + 2) + 2, 1)
 
-    @pytest.mark.parametrize(("seed", "expected"), [(7, 7), (-7, -7), ((1 << 64) - 7, -7), (1 << 63, -(1 << 63))])
+    @pytest.mark.parametrize(
+        ("seed", "expected"),
+        [(7, 7), (-7, -7), ((1 << 64) - 7, -7), (1 << 63, -(1 << 63)), (np.uint64((1 << 64) - 7), -7)],
+    )
     def test_of_64_bits(self, kernels: RecordingModule, seed: int, expected: int) -> None:
         call("sampling_from_probs", seed=seed, offset=8)
-        call("sampling_from_probs", generator=Generator(seed=seed % (1 << 64)))
+        call("sampling_from_probs", generator=Generator(seed=int(seed) % (1 << 64)))
         assert [launch.arguments["seed"] for launch in kernels.launches] == [expected, expected]
 
     @pytest.mark.parametrize("name", FUNCTIONS)
