@@ -22,6 +22,10 @@ class MissingImport(CompatError, ImportError):
     """`FeatureUnavailable` as ``from … import`` reports it: the import system would drop the message of the former."""
 
 
+class MissingModule(MissingImport, ModuleNotFoundError):
+    """`MissingImport` of a whole module, or of a name that could be one."""
+
+
 class UnsupportedArgument(CompatError, TypeError):
     """An argument that the installed release cannot honour."""
 

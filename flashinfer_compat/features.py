@@ -58,7 +58,7 @@ def supports(feature: str) -> Support:
     if namespace.selected.release is None:
         return Support.UNAVAILABLE
     asked = _Asked(feature)
-    if asked.holder_is_missing:
+    if asked.holder_is_missing or asked.absence:
         return Support.UNAVAILABLE
     outcomes = [outcome for _, outcome in asked.concerning()]
     if not outcomes and not asked.is_native:
@@ -91,6 +91,8 @@ def explain(name: str) -> str:
         return f"{name}: {supports(name)}. {namespace.NOTHING_INSTALLED}"
     asked = _Asked(name)
     told = [f"{name}: {supports(name)} on FlashInfer {selected.installed} (adapter {selected.release.version})"]
+    if asked.absence:
+        return f"{told[0]}\n  {asked.absence}"
     keys = [asked.key]
     if not asked.method and not asked.parameter:
         keys += [key for key in namespace.adapter().lines if split(key)[0] == asked.name and key != asked.key]
@@ -137,6 +139,12 @@ class _Asked:
         """Whether this release has not even the function or class."""
         lacking = any(line.support(MISSING) is Support.UNAVAILABLE for line in self.holder_lines)
         return self.holder is MISSING and lacking
+
+    @property
+    def absence(self) -> str | None:
+        """Which releases have the function or class, where this one lacks it and no line says so."""
+        supplied = any(isinstance(line, NameLine) for line in self.holder_lines)
+        return namespace.absence(self.name) if self.holder is MISSING and not supplied else None
 
     @property
     def is_native(self) -> bool:

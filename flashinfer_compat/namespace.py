@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import selection
-from .errors import FeatureUnavailable, MissingImport, UnsupportedRelease
+from .errors import FeatureUnavailable, MissingImport, MissingModule, UnsupportedRelease
 from .support import MISSING
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def _resolve(module: MirroredModule, name: str) -> Any:
         if missing := missing_name(name):
             return facade_object(missing)  # which raises, and says which releases have it
         raise FeatureUnavailable(
-            f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted}, and flashinfer_compat knows no other way."
+            absence(dotted)
+            or f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted} here, and flashinfer_compat knows no "
+            "other way."
         ) from error
     if isinstance(native, ModuleType):
         return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
@@ -177,11 +179,30 @@ def _resolve(module: MirroredModule, name: str) -> Any:
 
 
 def missing_name(name: str) -> str | None:
-    """The dotted name of what only later releases have, for a `name` that they export in several modules."""
+    """The dotted name of what the adapter says is missing, for a `name` that later releases have in several modules."""
     for dotted in adapter().names:
-        if dotted.rpartition(".")[2] == name and not adapter().available(dotted, native_object(dotted)):
+        if dotted.rpartition(".")[2] == name and adapter().refuses(dotted) and not is_available(dotted):
             return dotted
     return None
+
+
+def absence(dotted: str) -> str | None:
+    """Which releases have a module or name that the installed one lacks, and what to do; None where none has it."""
+    from .surfaces.lifetimes import lifetime
+
+    lived = lifetime(dotted)
+    if lived is None or (selected.release and selected.release.version in lived.releases):
+        return None
+    return f"{NATIVE_ROOT}.{dotted}: {lived}; installed is {selected.installed}. {lived.instead}"
+
+
+def is_available(dotted: str) -> bool:
+    """Whether the facade has the name here, where FlashInfer's own may need a package that is not installed."""
+    try:
+        native = native_object(dotted)
+    except ModuleNotFoundError:
+        return False
+    return adapter().available(dotted, native)
 
 
 def bound_name(native: Any) -> str | None:
@@ -191,7 +212,13 @@ def bound_name(native: Any) -> str | None:
     for dotted in adapter().names:
         module, _, name = dotted.rpartition(".")
         holder = sys.modules.get(_joined(NATIVE_ROOT, module))
-        if holder is not None and vars(holder).get(name) is native:
+        if holder is None:
+            continue
+        held = vars(holder).get(name, MISSING)
+        if held is MISSING and name == getattr(native, "__name__", ""):
+            # Exported lazily (PEP 562), and loaded by now: it is `native` itself, or something else of its name.
+            held = native_object(dotted)
+        if held is native:
             return dotted
     return None
 
@@ -201,7 +228,7 @@ def _bound_names(module: str) -> set[str]:
     found = set()
     for dotted in adapter().names:
         holder, _, name = dotted.rpartition(".")
-        if holder == module and adapter().available(dotted, native_object(dotted)):
+        if holder == module and is_available(dotted):
             found.add(name)
     return found
 
@@ -269,12 +296,14 @@ class _Finder(MetaPathFinder, Loader):
         dotted = _below_root(fullname)
         if _module_exists(dotted) or any(name.startswith(f"{dotted}.") for name in adapter().names):
             return ModuleSpec(fullname, self, is_package=True)
-        # `from … import name` comes here when the name is missing: say why, where the adapter knows.
+        # `from … import name` comes here when the name is missing: say why, where that is known.
         if dotted in adapter().names or missing_name(dotted.rpartition(".")[2]):
             try:
                 facade_object(dotted)
             except FeatureUnavailable as error:
                 raise MissingImport(str(error)) from error
+        if being_imported() and (why := absence(dotted)):
+            raise MissingModule(why)
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -285,6 +314,19 @@ class _Finder(MetaPathFinder, Loader):
         dotted = _below_root(module.__name__)
         if _module_exists(dotted):
             _import_native(dotted)
+
+
+def being_imported() -> bool:
+    """Whether a finder is asked for an import, and not by `importlib.util.find_spec`, which engines probe with."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        module = frame.f_globals.get("__name__")
+        if module == "importlib.util":
+            return False
+        if module == "importlib._bootstrap" and frame.f_code.co_name == "_find_and_load_unlocked":
+            return True
+    return False
 
 
 def _module_exists(dotted: str) -> bool:

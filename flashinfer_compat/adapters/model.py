@@ -48,8 +48,15 @@ class Adapter:
 
     def available(self, name: str, native: Any) -> bool:
         """Whether `bind` gives an object for `name`."""
-        own = [line for line in self.names[name].get("", ()) if isinstance(line, NameLine)]
+        own = self._own(name)
         return all(line.support(native) is not Support.UNAVAILABLE for line in own) if own else native is not MISSING
+
+    def _own(self, name: str) -> list[NameLine]:
+        return [line for line in self.names[name].get("", ()) if isinstance(line, NameLine)]
+
+    def refuses(self, name: str) -> bool:
+        """Whether a line may say of the whole name that this release lacks it."""
+        return any(line.support(MISSING) is Support.UNAVAILABLE for line in self._own(name))
 
     def bind(self, name: str, native: Any, facade_object: FacadeObject) -> Any:
         """The facade's object for `name`, given FlashInfer's own or `MISSING`; `facade_object` finds others'."""
@@ -59,8 +66,8 @@ class Adapter:
         for line in own:
             if isinstance(line, NameLine):
                 value = line.bind(value, name, self.release)
-        if value is MISSING:
-            return MISSING
+        if value is MISSING or not callable(value):
+            return value  # None stands for what FlashInfer could not import
         if isinstance(value, type):
             extending = [line for line in own if isinstance(line, (Extended, Follows))]
             methods = {method: _rules(lines) for method, lines in by_method.items() if method}

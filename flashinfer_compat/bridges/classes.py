@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 from ..lines import NameLine
@@ -18,13 +19,17 @@ FacadeObject = Callable[[str], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Extended(NameLine):
-    """A class of FlashInfer, subclassed with `mixin`: a factory, so that nothing is imported before it is needed."""
+    """A class of FlashInfer, subclassed with `mixin`: a factory, so that nothing is imported before it is needed.
 
-    mixin: Callable[[type], type]
+    It gives None where the installed class needs none.
+    """
+
+    mixin: Callable[[type], type | None]
 
     def bases(self, native: type, facade_object: FacadeObject) -> tuple[type, ...]:
         """What comes before `native` among the bases."""
-        return (self.mixin(native),)
+        mixin = self.mixin(native)
+        return () if mixin is None else (mixin,)
 
     def own(self, native: type) -> dict[str, Any]:
         """What of `native` itself has to come before those bases."""
@@ -75,11 +80,21 @@ def derive(
         original = getattr(native, method)
         adapted = adapt(original, rules, name=f"{name}.{method}", release=release, owner=native)
         if adapted is not original:
-            # `begin_forward = plan` in FlashInfer's own class bodies: an alias follows its method.
-            aliases = [alias for alias in dir(native) if getattr(native, alias, None) is original]
-            namespace |= dict.fromkeys(aliases, adapted)
+            namespace |= _following(native, original, adapted)
     if not bases and not namespace:
         return native
     module, _, qualname = name.rpartition(".")
     namespace |= {"__module__": f"flashinfer_compat.{module}", "__qualname__": qualname, "__doc__": native.__doc__}
     return type(native)(native.__name__, (*bases, native), namespace)
+
+
+def _following(native: type, original: Any, adapted: Any) -> dict[str, Any]:
+    """A method and what goes with it in FlashInfer's own class bodies: ``begin_forward = plan``, a partialmethod."""
+    found = {}
+    for name in dir(native):
+        held = inspect.getattr_static(native, name)
+        if isinstance(held, partialmethod) and held.func is original:
+            found[name] = partialmethod(adapted, *held.args, **held.keywords)
+        elif getattr(native, name, None) is original:
+            found[name] = adapted
+    return found

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import FeatureUnavailable, explained
 from ..lines import NameLine
 from ..support import MISSING, Support
+from ..surfaces import store
+from ..surfaces.model import Function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +52,28 @@ class Moved(NameLine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retired(NameLine):
-    """A name that a supported release had and this one has nowhere: `factory` makes a replacement."""
+class Supplied(NameLine):
+    """A name that other releases have and this one has nowhere: `factory` makes a replacement."""
 
     factory: Callable[[], Any]
-    instead: str
 
     def support(self, native: Any) -> Support:
         return Support.NATIVE if native is not MISSING else Support.EMULATED
 
     def bind(self, native: Any, name: str, release: str) -> Any:
-        if native is not MISSING:
-            return native
-        _deprecated(name, release, self.instead)
-        return self.factory()
+        return self.factory() if native is MISSING else native
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retired(Supplied):
+    """A `Supplied` name that older releases had, and that new code should not use: a warning says what to use."""
+
+    instead: str
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        if native is MISSING:
+            _deprecated(name, release, self.instead)
+        return super().bind(native, name, release)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +92,30 @@ class Missing(NameLine):
         raise FeatureUnavailable(
             explained(f"flashinfer.{name}", since=self.since, installed=release, instead=self.instead)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredNo(NameLine):
+    """A question about a kernel that this release lacks, ``supports_…``: it takes what the newest one's takes."""
+
+    def support(self, native: Any) -> Support:
+        return Support.NATIVE if native is not MISSING else Support.EMULATED
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        if native is not MISSING:
+            return native
+        module, _, function = name.rpartition(".")
+        made: dict[str, Any] = {"__name__": f"flashinfer_compat.{module}"}
+        exec(f"def {function}{_newest_signature(name)}: return False", made)
+        return made[function]
+
+
+def _newest_signature(name: str) -> Function:
+    """What the newest recorded release takes, as source text, without its annotations."""
+    found = store.open_surface(store.RECORDED[-1]).find(name)
+    if found is None or not isinstance(found.symbol, Function):
+        raise LookupError(f"{name} is no function of FlashInfer {store.RECORDED[-1]}")
+    return Function(tuple(replace(one, annotation=None) for one in found.symbol.parameters))
 
 
 def _deprecated(name: str, release: str, instead: str) -> None:

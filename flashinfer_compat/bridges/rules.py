@@ -7,6 +7,7 @@ itself.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -151,6 +152,77 @@ class Emulate(Rule):
         if self.where:
             statement = f"if {self.where}: {statement}"
         function.after(statement) if self.after else function.before(statement)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Default(Rule):
+    """A native `parameter` whose default the newest release changed: `default` stands for `means()` on this release.
+
+    Without `means` it stands for the native default.
+    """
+
+    outcome: ClassVar[Support] = Support.EMULATED
+
+    parameter: str
+    default: Any
+    means: Callable[[], Any] | None = None
+
+    def applies(self, native: Parameters) -> bool:
+        return self.parameter in native and native[self.parameter].default != self.default
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        return (self.parameter,)
+
+    def write(self, function: GeneratedFunction) -> None:
+        native = function.parameters[self.parameter]
+        value = function.named("native", native.default) if self.means is None else function.named("means", self.means)
+        call = value if self.means is None else f"{value}()"
+        function.parameters[self.parameter] = native.replace(default=self.default)
+        test = "is None" if self.default is None else f"== {self.default!r}"
+        function.before(f"if {self.parameter} {test}: {self.parameter} = {call}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed(Rule):
+    """A parameter that the newest release calls `parameter` and older ones `was`: taken under both, on all of them."""
+
+    outcome: ClassVar[Support] = Support.EMULATED
+
+    parameter: str
+    was: str
+
+    def applies(self, native: Parameters) -> bool:
+        return self.parameter in native or self.was in native
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        return (self.parameter, self.was)
+
+    def support(self, native: Any) -> Support:
+        return super().support(native) if native is MISSING or self.parameter not in native else Support.NATIVE
+
+    def write(self, function: GeneratedFunction) -> None:
+        if self.was in function.parameters:
+            function.rename(self.was, self.parameter)
+        function.may_be_left_out(self.parameter, _UNSET, _missing)
+        function.declare({self.was: _UNSET})
+        take = function.named(
+            "renamed", _renamed(self.parameter, self.was, function.parameters[self.parameter].default)
+        )
+        unset = function.named("unset", _UNSET)
+        function.first(f"if {self.was} is not {unset}: {self.parameter} = {take}({self.parameter}, {self.was})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerNo(Rule):
+    """Keywords that narrow a question, which this release lacks: any value but the default has no kernel here."""
+
+    outcome: ClassVar[Support] = Support.EMULATED
+
+    def write(self, function: GeneratedFunction) -> None:
+        for keyword, default in self.adds.items():
+            function.check(f"if {keyword} != {function.named('default', default)}: return False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +376,22 @@ class KeywordOnly(Rule):
         function.keyword_only(self.parameters)
 
 
+def new(since: str, source: str, *, instead: str = "Leave it at its default.", **defaults: Any) -> Refuse:
+    """Keywords, each with its default, that `since` brought (in FlashInfer's file `source`) and nothing replaces."""
+    return Refuse(adds=defaults, since=since, instead=instead, note=f"new in {since} ({source})")
+
+
+def new_values(since: str, source: str, *, instead: str = "Leave it at its default.", **values: Any) -> RefuseValues:
+    """Values of one keyword that `since` brought: ``backend=("cake",)``."""
+    ((parameter, several),) = values.items()
+    return RefuseValues(
+        parameter=parameter,
+        values=dict.fromkeys(several, since),
+        instead=instead,
+        note=f"new in {since} ({source})",
+    )
+
+
 def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: type | None = None) -> Parameters:
     """What `native` accepts, opaque keywords spelled out."""
     parameters: Parameters = inspect.signature(native).parameters
@@ -311,6 +399,27 @@ def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: 
         if isinstance(rule, SpellOut) and owner is not None and rule.applies(parameters):
             parameters = rule.spelled(parameters, owner)
     return parameters
+
+
+#: What a parameter has that the caller did not give.
+_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "<not given>"})()
+
+
+def _renamed(parameter: str, was: str, default: Any) -> Callable[[Any, Any], Any]:
+    def take(new: Any, old: Any) -> Any:
+        if new is not default:
+            raise UnsupportedArgument(
+                f"{parameter} and {was}, its former name, are both given. Pass {parameter} alone."
+            )
+        # Above are the generated function and its caller.
+        warnings.warn(f"{was} is called {parameter} by the newest FlashInfer", DeprecationWarning, stacklevel=3)
+        return old
+
+    return take
+
+
+def _missing(parameter: str) -> None:
+    raise TypeError(f"missing required argument: {parameter!r}")
 
 
 def _unless_equal(default: Any, message: str) -> Callable[[Any], None]:

@@ -42,6 +42,7 @@ class GeneratedFunction:
         self.parameters = dict(parameters)
         self._forwarded = list(parameters.values())
         self._names: dict[str, Any] = {"_native": native}
+        self._renamed: dict[str, str] = {}
         self._given_only = False
         self._first: list[str] = []
         self._checks: list[str] = []
@@ -87,6 +88,25 @@ class GeneratedFunction:
             if name in self.parameters:
                 self.parameters[name] = self.parameters.pop(name).replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
+    def rename(self, native: str, name: str) -> None:
+        """Take the parameter that the native function calls `native` as `name`, at the same place."""
+        self._renamed[native] = name
+        self.parameters = {
+            name if key == native else key: parameter.replace(name=name) if key == native else parameter
+            for key, parameter in self.parameters.items()
+        }
+
+    def may_be_left_out(self, name: str, unset: Any, missing: Callable[[str], None]) -> None:
+        """Let a required parameter be given in another way; `missing` raises where those behind it are not given."""
+        if self.parameters[name].default is not inspect.Parameter.empty:
+            return
+        behind = False
+        for key, parameter in self.parameters.items():
+            behind = behind or key == name
+            if behind and parameter.kind in _POSITIONAL and parameter.default is parameter.empty:
+                self.parameters[key] = parameter.replace(default=unset)
+                self.check(f"if {key} is {self.named('unset', unset)}: {self.named('missing', missing)}({key!r})")
+
     def keep_back_tail(self) -> str:
         """Do not forward the ``*tail``; returns its name."""
         (star,) = (parameter.name for parameter in self._forwarded if parameter.kind is parameter.VAR_POSITIONAL)
@@ -108,8 +128,8 @@ class GeneratedFunction:
             body.append("given = {}")
             for parameter in self._forwarded:
                 if parameter.default is not parameter.empty:
-                    name, default = parameter.name, self.named("default", parameter.default)
-                    body.append(f"if {name} is not {default}: given[{name!r}] = {name}")
+                    name, default = self._taken(parameter), self.named("default", parameter.default)
+                    body.append(f"if {name} is not {default}: given[{parameter.name!r}] = {name}")
         call = f"_native({self._call()})"
         called = [f"result = {call}", *self._after, "return result"] if self._after else [f"return {call}"]
         if self._finally:
@@ -145,9 +165,13 @@ class GeneratedFunction:
             if self._given_only and parameter.default is not parameter.empty:
                 continue
             if parameter.kind in _POSITIONAL:
-                parts.append(parameter.name)
+                parts.append(self._taken(parameter))
             elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                parts.append(f"{parameter.name}={parameter.name}")
+                parts.append(f"{parameter.name}={self._taken(parameter)}")
             else:
                 parts.append(f"{_STARS[parameter.kind]}{parameter.name}")
         return ", ".join([*parts, "**given"] if self._given_only else parts)
+
+    def _taken(self, parameter: inspect.Parameter) -> str:
+        """The name under which the caller gives a native parameter."""
+        return self._renamed.get(parameter.name, parameter.name)

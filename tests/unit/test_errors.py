@@ -16,6 +16,7 @@ CAUGHT_BY: dict[str, tuple[type[BaseException], ...]] = {
     "UnsupportedRelease": (ImportError,),
     "FeatureUnavailable": (AttributeError,),
     "MissingImport": (ImportError,),
+    "MissingModule": (ImportError, ModuleNotFoundError),
     "UnsupportedArgument": (TypeError,),
     "UnsupportedCombination": (ValueError, NotImplementedError),
     "InvalidArgument": (ValueError,),
@@ -43,9 +44,9 @@ def test_the_warning_is_none_of_the_errors() -> None:
     assert not issubclass(errors.CompatWarning, errors.CompatError)
 
 
-@pytest.mark.parametrize("name", sorted({*CAUGHT_BY, "CompatWarning"} - {"MissingImport"}))
+@pytest.mark.parametrize("name", sorted({*CAUGHT_BY, "CompatWarning"} - {"MissingImport", "MissingModule"}))
 def test_exported_at_the_root(name: str) -> None:
-    # MissingImport is what the import system raises; engines catch ImportError.
+    # MissingImport and MissingModule are what the import system raises; engines catch ImportError.
     assert getattr(flashinfer_compat, name) is getattr(errors, name)
 
 

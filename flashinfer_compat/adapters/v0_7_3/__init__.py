@@ -7,6 +7,32 @@ feature of 0.7.4 that 0.7.2.post1 lacks; the installed signature settles whether
 from __future__ import annotations
 
 from .. import v0_7_4
-from . import attention, sampling
+from . import (
+    attention,
+    autotuner,
+    comm,
+    diffusion,
+    fused_moe,
+    gemm,
+    linear_attention,
+    moe_ep,
+    norm,
+    quantization,
+    sampling,
+)
 
-ADAPTER = v0_7_4.ADAPTER.older("0.7.3", attention.LINES, sampling.LINES, inferred=True)
+ADAPTER = v0_7_4.ADAPTER.older(
+    "0.7.3",
+    attention.LINES,
+    autotuner.LINES,
+    comm.LINES,
+    diffusion.LINES,
+    fused_moe.LINES,
+    gemm.LINES,
+    linear_attention.LINES,
+    moe_ep.LINES,
+    norm.LINES,
+    quantization.LINES,
+    sampling.LINES,
+    inferred=True,
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...bridges import layout, trtllm
+from ...bridges import layout, sinks, trtllm
 from ...bridges.names import Missing
-from ...bridges.rules import Contiguous, Convert, Emulate, Refuse, RefuseValues
+from ...bridges.rules import Contiguous, Convert, Default, Emulate, Ignore, Refuse, RefuseValues, new
 from ..model import Lines
 
 _TOKEN_HEAD_SCALES = Refuse(
@@ -114,5 +114,43 @@ LINES: Lines = {
         since="0.7.4",
         instead="Use BatchAttentionWithAttentionSinkWrapper.",
         note="new in 0.7.4 (attention/_core.py)",
+    ),
+    "attention.BatchAttentionWithAttentionSinkWrapper.run": Convert(
+        via=sinks.folded,
+        gives=("args", "q_scale", "k_scale"),
+        about=("q_scale", "k_scale"),
+        needed=sinks.left_out,
+        note="folded into sm_scale, which the sink kernel reads alone before 0.7.4 (attention/_core.py)",
+    ),
+    "attention.BatchPrefillWithCausalBidirectionalRangesWrapper.__init__": new(
+        "0.7.4", "attention/_core.py", v_sf_swizzled=False
+    ),
+    "cake_dcp.dcp_balanced_band": new("0.7.4", "cake_dcp.py", max_pages_per_seq=None),
+    "cake_dcp.dcp_balanced_route": new("0.7.4", "cake_dcp.py", max_pages_per_seq=None),
+    "cake_fmha.select_cake_fmha_decode_route": (
+        Ignore(adds={"enable_pdl": None}, note="only 0.7.4 can launch it so (cake_fmha.py)"),
+        new("0.7.4", "cake_fmha.py", length_aware_schedule=False),
+    ),
+    "cake_fused_qk_rope_append.cake_fused_qk_rmsnorm_rope_append_paged_kv_cache": Ignore(
+        adds={"enable_pdl": False}, note="only 0.7.4 can launch it so"
+    ),
+    "cake_fused_qk_rope_fp8_append.cake_fused_qk_rmsnorm_rope_quantize_fp8_append_paged_kv_cache": Ignore(
+        adds={"enable_pdl": False}, note="only 0.7.4 can launch it so"
+    ),
+    "cudnn.cudnn_batch_prefill_with_kv_cache": new("0.7.4", "cudnn/prefill.py", window_left=None, sinks=None),
+    "mla.cake_dsv4_workspace_requirement": new("0.7.4", "mla/cake_dsv4.py", sm_count=None, arch=None),
+    "mla.dsv41_fp4_quantize_append_sparse_mla_cache": new("0.7.4", "mla/_sparse_mla_sm120/_api.py", inline_scale=False),
+    "mla.dsv41_fp4_quantize_pack_sparse_mla_cache": new("0.7.4", "mla/_sparse_mla_sm120/_api.py", inline_scale=False),
+    "mla.dsv41_fp8_quantize_append_sparse_mla_cache": new("0.7.4", "mla/_sparse_mla_sm120/_api.py", inline_scale=False),
+    "mla.dsv41_fp8_quantize_pack_sparse_mla_cache": new("0.7.4", "mla/_sparse_mla_sm120/_api.py", inline_scale=False),
+    "msa_ops.msa_proxy_score": new("0.7.4", "msa_ops/proxy_score.py", use_fp32_acc=True),
+    "msa_ops.msa_sparse_attention": new("0.7.4", "msa_ops/sparse_prefill.py", out=None),
+    "msa_ops.prepare_msa_nvfp4_sparse_decode": new("0.7.4", "msa_ops/sparse_decode.py", use_cache_hit="auto"),
+    "page.nvfp4_quantize_append_paged_kv_cache_with_slot_mapping": new("0.7.4", "page.py", nvfp4_4over6=None),
+    "sm110_xqa.prepare": Default(
+        parameter="kernel", default="auto", note="the one choice before 0.7.4 is called tcgen05 (sm110_xqa.py)"
+    ),
+    "sparse.VariableBlockSparseAttentionWrapper.plan": new(
+        "0.7.4", "sparse.py", q_scale=None, k_scale=None, v_scale=None
     ),
 }

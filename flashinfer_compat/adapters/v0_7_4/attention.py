@@ -5,10 +5,12 @@ from __future__ import annotations
 from ...bridges import counters, decode, fast_plan, mla, planner, query_tile, trtllm
 from ...bridges.classes import Extended, Follows
 from ...bridges.names import Added, Moved, Retired
-from ...bridges.rules import Convert, Emulate, ForwardGiven, KeywordOnly, SpellOut
+from ...bridges.rules import Convert, Emulate, ForwardGiven, Ignore, KeywordOnly, Renamed, SpellOut
 from ...lines import Noted
 from ...support import Support
 from ..model import Lines
+
+_WORKSPACE_NAMES = "renamed in 0.7.4, by keyword alone (mla)"
 
 LINES: Lines = {
     # Added by the facade.
@@ -164,5 +166,27 @@ LINES: Lines = {
         adds={"causal": False},
         via=trtllm.refuse_causal_nvfp4,
         note="causal= was removed in 0.7.2; only False ever ran",
+    ),
+    "mla.gen_trtllm_gen_fmha_module": Moved(
+        to="jit.attention.modules:gen_trtllm_gen_fmha_module",
+        instead="flashinfer.jit.attention.modules.gen_trtllm_gen_fmha_module",
+        note="the re-export is gone from mla in 0.7.4",
+    ),
+    "mla.setup_cubin_loader": Moved(
+        to="jit.cubin_loader:setup_cubin_loader",
+        instead="flashinfer.jit.cubin_loader.setup_cubin_loader",
+        note="the re-export is gone from mla in 0.7.4",
+    ),
+    "mla.xqa_mla": Moved(
+        to="xqa:xqa_mla", instead="flashinfer.xqa.xqa_mla", note="the re-export is gone from mla in 0.7.4"
+    ),
+    # Names of parameters.
+    "mla.get_prims_ts_batch_mla_decode_workspace_size": (
+        Renamed(parameter="num_qo_heads", was="num_heads", note=_WORKSPACE_NAMES),
+        Renamed(parameter="max_kv_len", was="max_seq_len", note=_WORKSPACE_NAMES),
+        Renamed(parameter="max_q_len", was="max_seq_len_q", note=_WORKSPACE_NAMES),
+    ),
+    "msa_ops.prepare_msa_nvfp4_sparse_decode": Ignore(
+        adds={"workspace_buffer": None}, note="scratch of the caller's own, removed in 0.7.2: allocated inside since"
     ),
 }
