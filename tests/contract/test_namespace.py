@@ -762,6 +762,8 @@ def test_every_line(key: str) -> None:
 def test_every_available_name_is_bound(name: str) -> None:
     if name in MISSING_HERE or not namespace.is_available(name):
         pytest.skip("this release lacks it, or a package that it needs is missing")
+    if namespace.native_object(name) is None:
+        pytest.skip("FlashInfer could not import it here")
     assert namespace.facade_object(name) is not None
     assert namespace.facade_object(name) is namespace.facade_object(name)
 
