@@ -205,11 +205,12 @@ class Renamed(Rule):
     def write(self, function: GeneratedFunction) -> None:
         if self.was in function.parameters:
             function.rename(self.was, self.parameter)
-        function.may_be_left_out(self.parameter, _UNSET, _missing)
+        default = function.parameters[self.parameter].default
+        if default is inspect.Parameter.empty:
+            default = _UNSET
+            function.may_be_left_out(self.parameter, _UNSET, _missing)
         function.declare({self.was: _UNSET})
-        take = function.named(
-            "renamed", _renamed(self.parameter, self.was, function.parameters[self.parameter].default)
-        )
+        take = function.named("renamed", _renamed(self.parameter, self.was, default))
         unset = function.named("unset", _UNSET)
         function.first(f"if {self.was} is not {unset}: {self.parameter} = {take}({self.parameter}, {self.was})")
 

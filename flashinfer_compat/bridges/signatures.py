@@ -43,6 +43,7 @@ class GeneratedFunction:
         self._forwarded = list(parameters.values())
         self._names: dict[str, Any] = {"_native": native}
         self._renamed: dict[str, str] = {}
+        self._optional: tuple[str, Any, Callable[[str], None]] | None = None
         self._given_only = False
         self._first: list[str] = []
         self._checks: list[str] = []
@@ -98,14 +99,7 @@ class GeneratedFunction:
 
     def may_be_left_out(self, name: str, unset: Any, missing: Callable[[str], None]) -> None:
         """Let a required parameter be given in another way; `missing` raises where those behind it are not given."""
-        if self.parameters[name].default is not inspect.Parameter.empty:
-            return
-        behind = False
-        for key, parameter in self.parameters.items():
-            behind = behind or key == name
-            if behind and parameter.kind in _POSITIONAL and parameter.default is parameter.empty:
-                self.parameters[key] = parameter.replace(default=unset)
-                self.check(f"if {key} is {self.named('unset', unset)}: {self.named('missing', missing)}({key!r})")
+        self._optional = (name, unset, missing) if self._optional is None else self._optional
 
     def keep_back_tail(self) -> str:
         """Do not forward the ``*tail``; returns its name."""
@@ -123,6 +117,8 @@ class GeneratedFunction:
         self._given_only = True
 
     def compiled(self) -> Callable[..., Any]:
+        if self._optional is not None:
+            self._make_optional(*self._optional)
         body = [*self._first, *self._checks, *self._before]
         if self._given_only:
             body.append("given = {}")
@@ -144,9 +140,20 @@ class GeneratedFunction:
         function.__qualname__ = self.native.__qualname__
         function.__doc__ = self.native.__doc__
         # FlashInfer's API tracing hangs on attributes (api_logging.py: fi_trace).
-        vars(function).update({name: value for name, value in vars(self.native).items() if name != "__wrapped__"})
+        own = ("__wrapped__", "__signature__")
+        vars(function).update({name: value for name, value in vars(self.native).items() if name not in own})
         function.__annotations__ = dict(getattr(self.native, "__annotations__", {}))
         return function
+
+    def _make_optional(self, name: str, unset: Any, missing: Callable[[str], None]) -> None:
+        keys = list(self.parameters)
+        for key in keys[keys.index(name) :]:
+            parameter = self.parameters[key]
+            if parameter.kind in _POSITIONAL and parameter.default is parameter.empty:
+                self.parameters[key] = parameter.replace(default=unset)
+                self._checks.insert(
+                    0, f"if {key} is {self.named('unset', unset)}: {self.named('missing', missing)}({key!r})"
+                )
 
     def _declaration(self) -> str:
         """The parameter list, every default by name so that it is the native object itself."""
