@@ -36,6 +36,25 @@ FEATURES: dict[str, str] = {
     "mla.private_counter_helper": "mla._core._get_trtllm_gen_multi_ctas_kv_counter_buffer",
     "mla.nvfp4_sparse_decode": "mla.nvfp4_sparse_mla_decode",
     "mla.padded_query_rows": "mla.BatchMLAPagedAttentionWrapper.run(query)",
+    "norm.gated_residual_rmsnorm": "norm.gated_residual_rmsnorm",
+    "norm.gated_residual_next_rmsnorm": "norm.gated_residual_next_rmsnorm",
+    "norm.rmsnorm_sigmoid_gate": "norm.rmsnorm_sigmoid_gate",
+    "quantization.auto_backend": "quantization.fp4_quantize(backend)",
+    "quantization.batch_invariant": "quantization.fp4_quantize(batch_invariant)",
+    "gemm.batch_invariant": "gemm.mm_fp4(batch_invariant)",
+    "gemm.cake_fp4": "gemm.mm_fp4(backend='cake')",
+    "fused_moe.batch_invariant_finalize": "fused_moe.batch_invariant_finalize",
+    "fused_moe.resolved_fused_finalize": "fused_moe.cutlass_fused_moe(use_fused_finalize)",
+    "fused_moe.gemm1_clamp_limit": "fused_moe.trtllm_fp8_per_tensor_scale_moe(gemm1_clamp_limit)",
+    "fused_moe.workspace_buffer": "fused_moe.trtllm_bf16_moe(workspace_buffer)",
+    "fused_moe.routing_metadata": "fused_moe.trtllm_fp4_block_scale_routed_moe(routing_metadata)",
+    "comm.allreduce_mnnvl_cutedsl": "comm.allreduce.create_allreduce_fusion_workspace(backend='mnnvl-cutedsl')",
+    "comm.moe_all_to_all": "comm.MoeAlltoAll",
+    "comm.mnnvl_moe": "comm.trtllm_alltoall.MnnvlMoe",
+    "moe_ep.communication": "moe_ep.create_communication",
+    "moe_ep.finalize_mode": "moe_ep.Nvfp4CutedslMegaMoeConfig.__init__(finalize_mode)",
+    "moe_ep.routing_weights": "moe_ep.Nvfp4CutedslMegaMoeConfig.__init__(apply_routing_weights_before_fc2)",
+    "gdn.replay_state_cache": "gdn_decode.gated_delta_rule_mtp(cache_replayssm)",
     "sampling.generator": "sampling.sampling_from_probs(generator)",
     "sampling.row_seeds": "sampling.sampling_from_probs(seed per row)",
     "sampling.indexed_top_k": "sampling.top_k_sampling_from_probs(top_k with indices)",
@@ -116,7 +135,12 @@ class _Asked:
         key, _, self.parameter = FEATURES.get(feature, feature).rstrip(")").partition("(")
         self.name, self.method = split(key)
         adapter = namespace.adapter()
-        self.holder = namespace.native_object(self.name)
+        #: A package that FlashInfer needs for it and that is not installed.
+        self.needs: str | None = None
+        try:
+            self.holder = namespace.native_object(self.name)
+        except ModuleNotFoundError as error:
+            self.holder, self.needs = MISSING, error.name
         if self.name not in adapter.names:
             if self.holder is MISSING:
                 self.name = namespace.missing_name(self.name.rpartition(".")[2]) or self.name
@@ -142,7 +166,9 @@ class _Asked:
 
     @property
     def absence(self) -> str | None:
-        """Which releases have the function or class, where this one lacks it and no line says so."""
+        """What is missing where the function or class is not here and no line says so: a package, or a release."""
+        if self.needs is not None:
+            return f"FlashInfer's {self.name} needs the package {self.needs}, which is not installed."
         supplied = any(isinstance(line, NameLine) for line in self.holder_lines)
         return namespace.absence(self.name) if self.holder is MISSING and not supplied else None
 

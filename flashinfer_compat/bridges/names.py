@@ -17,12 +17,16 @@ from ..surfaces.model import Function
 
 @dataclass(frozen=True, kw_only=True)
 class Added(NameLine):
-    """A name that the facade adds to one of FlashInfer's modules; `factory` makes it when it is first used."""
+    """A name that the facade adds to one of FlashInfer's modules; `factory` makes it when it is first used.
+
+    `needed` says whether FlashInfer does not do the same by itself on the installed release.
+    """
 
     factory: Callable[[], Any]
+    needed: Callable[[], bool] | None = None
 
     def support(self, native: Any) -> Support:
-        return Support.EMULATED
+        return Support.EMULATED if self.needed is None or self.needed() else Support.NATIVE
 
     def bind(self, native: Any, name: str, release: str) -> Any:
         return self.factory()

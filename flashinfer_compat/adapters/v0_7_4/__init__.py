@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..model import Adapter
-from . import attention, comm, gemm, moe_ep, sampling
+from . import attention, comm, fused_moe, gemm, moe_ep, sampling
 
-ADAPTER = Adapter.newest("0.7.4", attention.LINES, comm.LINES, gemm.LINES, moe_ep.LINES, sampling.LINES)
+ADAPTER = Adapter.newest(
+    "0.7.4", attention.LINES, comm.LINES, fused_moe.LINES, gemm.LINES, moe_ep.LINES, sampling.LINES
+)
