@@ -111,7 +111,7 @@ def explain(name: str) -> str:
     asked = _Asked(name)
     told = [f"{name}: {supports(name)} on FlashInfer {selected.installed} (adapter {selected.release.version})"]
     if asked.absence:
-        return f"{told[0]}\n  {asked.absence}"
+        return f"{told[0]}\n  {Support.UNAVAILABLE}: {asked.absence}"
     keys = [asked.key]
     if not asked.method and not asked.parameter:
         keys += [key for key in namespace.adapter().lines if split(key)[0] == asked.name and key != asked.key]

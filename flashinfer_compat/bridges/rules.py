@@ -87,6 +87,11 @@ class RefuseValues(Rule):
     def subject(self) -> tuple[str, ...]:
         return tuple(f"{self.parameter}={value!r}" for value in self.values)
 
+    @property
+    def since(self) -> str:
+        """The release that has all of the values."""
+        return list(self.values.values())[-1]
+
     def write(self, function: GeneratedFunction) -> None:
         messages = {
             value: function.message(f"({self.parameter}={value!r})", since=since, instead=self.instead)
