@@ -8,7 +8,7 @@ RELEASES = {"fi071": "0.7.1", "fi072": "0.7.2", "fi072post1": "0.7.2.post1", "fi
 #: The CPU machine's torch; a plain "torch" would bring gigabytes of CUDA.
 TORCH = "torch==2.13.0"
 
-nox.options.sessions = ["lint", "nofi", "fi071", "fi072", "fi072post1", "fi074"]
+nox.options.sessions = ["lint", "docs", "nofi", "fi071", "fi072", "fi072post1", "fi074"]
 
 
 @nox.session
@@ -18,6 +18,13 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, with the page that is made from the tables."""
+    session.install(TORCH, ".[docs]")
+    session.run("mkdocs", "build", "--strict", "--site-dir", f"{session.create_tmp()}/site")
 
 
 @nox.session
