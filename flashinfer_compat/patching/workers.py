@@ -7,7 +7,8 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
-_original: Callable[[str], dict[str, Any]] | None = None
+#: `multiprocessing`'s own function, while ours is in its place.
+_original: Any = None
 
 
 class _PatchOnArrival:
