@@ -23,7 +23,11 @@ from .support import Support
 _selected = _selection.select()
 _namespace.install(
     _selected,
-    own={**dict.fromkeys(("explain", "report", "require", "supports"), "features"), "include_dirs": "headers"},
+    own={
+        **dict.fromkeys(("explain", "report", "require", "supports"), "features"),
+        **dict.fromkeys(("patch", "unpatch"), "patching"),
+        "include_dirs": "headers",
+    },
 )
 
 #: The installed FlashInfer's version string, None where there is none.
@@ -32,5 +36,6 @@ flashinfer_version: str | None = _selected.installed
 if _typing.TYPE_CHECKING:
     from .features import explain, report, require, supports
     from .headers import include_dirs
+    from .patching import patch, unpatch
 
     def __getattr__(name: str) -> _typing.Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

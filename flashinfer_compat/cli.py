@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .errors import CompatError
+from .patching import cli as patching
 from .surfaces import names, recorder, report, store
 from .surfaces.breakages import Severity
 from .surfaces.diff import diff as compared
@@ -14,12 +15,14 @@ from .surfaces.model import Surface
 
 
 class _Group(click.Group):
-    """Our own errors end the command with their message, without a traceback."""
+    """Our own errors end the command with their message, without a traceback; those of a program that is run do not."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except CompatError as error:
+            if ctx.invoked_subcommand == patching.run.name:
+                raise
             raise click.ClickException(str(error)) from error
 
 
@@ -27,6 +30,10 @@ class _Group(click.Group):
 @click.version_option(package_name="flashinfer-compat")
 def main() -> None:
     """What FlashInfer's releases have, and what changed between them."""
+
+
+for command in (patching.run, patching.enable, patching.disable):
+    main.add_command(command)
 
 
 @main.command()

@@ -1,0 +1,206 @@
+"""FlashInfer's modules, dressed: a name that the facade adapts is the facade's object for all readers but FlashInfer.
+
+Functions read their module's globals as a dictionary, so FlashInfer's own calls never come here; an attribute that is
+read, or imported, from outside does.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+from .. import namespace
+from ..errors import FeatureUnavailable, MissingImport
+from ..support import MISSING
+from .as_release import AsRelease
+
+_ROOT, _NATIVE = namespace.ROOT, namespace.NATIVE_ROOT
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+
+
+class Patch:
+    """What `patch` has changed, and how to undo it."""
+
+    def __init__(self, as_release: str | None) -> None:
+        self.as_release = as_release
+        self.written = AsRelease(as_release) if as_release else None
+        self._dressed: dict[str, _Dressed] = {}
+        self._lock = threading.RLock()
+
+    def dress_loaded(self) -> None:
+        """Dress FlashInfer's loaded modules, those that were dressed before with what has become known since."""
+        with self._lock:
+            adapted = self._adapted_objects()
+            for name, module in list(sys.modules.items()):
+                if _is_flashinfers(name) and isinstance(module, ModuleType):
+                    if name not in self._dressed:
+                        self._dressed[name] = _Dressed(self, module)
+                    self._dressed[name].adapt(adapted)
+
+    def undress(self) -> None:
+        with self._lock:
+            for dressed in self._dressed.values():
+                dressed.undo()
+            self._dressed.clear()
+
+    def held_elsewhere(self) -> dict[str, list[str]]:
+        """Modules of others that hold objects which the facade adapts -> the names that they have there."""
+        adapted = self._adapted_objects()
+        held = {}
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, ModuleType) and not _is_ours(name):
+                found = [own for own, value in list(vars(module).items()) if id(value) in adapted]
+                if found:
+                    held[name] = found
+        return held
+
+    def _adapted_objects(self) -> dict[int, str]:
+        """The identity of each of FlashInfer's loaded objects that the facade adapts -> its dotted name."""
+        found = {}
+        for dotted in self.names():
+            holder, _, name = dotted.rpartition(".")
+            module = sys.modules.get(f"{_NATIVE}.{holder}" if holder else _NATIVE)
+            value = vars(module).get(name) if module is not None else None
+            if callable(value):
+                found[id(value)] = dotted
+        return found
+
+    def names(self) -> set[str]:
+        """The dotted names whose object may be another than FlashInfer's."""
+        return {*namespace.adapter().names, *(self.written.names if self.written else ())}
+
+    def object(self, module: str, name: str) -> Any:
+        """What readers get as `name` of FlashInfer's module `module` (``""`` for the package)."""
+        value = getattr(importlib.import_module(f"{_ROOT}.{module}" if module else _ROOT), name)
+        if self.written is None or not callable(value):
+            return value
+        return self.written.apply(value, f"{module}.{name}" if module else name)
+
+
+class _Dressed:
+    """One of FlashInfer's modules with the facade's objects."""
+
+    def __init__(self, patch: Patch, module: ModuleType) -> None:
+        self.patch, self.module = patch, module
+        self.below_root = module.__name__[len(_NATIVE) + 1 :]
+        self.plain = type(module)
+        self.own_getattr: Callable[[str], Any] | None = vars(module).get("__getattr__")
+        # Of its own, so that a name can be a descriptor in it.
+        module.__class__ = type(self.plain.__name__, (self.plain,), {})
+        vars(module)["__getattr__"] = self.read_missing
+
+    def adapt(self, adapted: dict[int, str]) -> None:
+        """Put a descriptor in for each name that the facade adapts, under whatever name the module has the object."""
+        exported = [name for name, value in vars(self.module).items() if id(value) in adapted]
+        prefix = f"{self.below_root}." if self.below_root else ""
+        lines = [name[len(prefix) :] for name in self.patch.names() if name.startswith(prefix)]
+        kind = type(self.module)
+        for name in {*exported, *(line for line in lines if "." not in line)}:
+            if name not in vars(kind):
+                setattr(kind, name, _AdaptedName(self, name))
+
+    def undo(self) -> None:
+        self.module.__class__ = self.plain
+        if self.own_getattr is None:
+            vars(self.module).pop("__getattr__", None)
+        else:
+            vars(self.module)["__getattr__"] = self.own_getattr
+
+    def native(self, name: str) -> Any:
+        """FlashInfer's own value of a name."""
+        value = vars(self.module).get(name, MISSING)
+        if value is not MISSING:
+            return value
+        if self.own_getattr is not None:
+            return self.own_getattr(name)
+        raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
+
+    def read_missing(self, name: str) -> Any:
+        """The module's ``__getattr__`` (PEP 562): names that FlashInfer exports lazily, and those it does not have."""
+        reader = sys._getframe(1)
+        if name.startswith("__") or _is_internal(reader):
+            return self.native(name)
+        return self.read(name, reader)
+
+    def read(self, name: str, reader: FrameType) -> Any:
+        try:
+            return self.patch.object(self.below_root, name)
+        except FeatureUnavailable as error:
+            if reader.f_code.co_code[reader.f_lasti] == _IMPORT_FROM:
+                # Of an AttributeError the import statement would drop the message.
+                raise MissingImport(str(error)) from error
+            raise
+
+
+class _AdaptedName:
+    """A name in a dressed module. What is assigned to it is FlashInfer's to use too, as without the patch."""
+
+    def __init__(self, dressed: _Dressed, name: str) -> None:
+        self.dressed, self.name = dressed, name
+        self.original = vars(dressed.module).get(name, MISSING)
+        self.given: Any = MISSING
+        self.assigned = False
+
+    def __get__(self, module: ModuleType | None, kind: type | None = None) -> Any:
+        if module is None:
+            return self
+        reader = sys._getframe(1)
+        if self.assigned or _is_internal(reader):
+            return self.dressed.native(self.name)
+        if self.given is not MISSING:
+            return self.given
+        value = self.dressed.read(self.name, reader)
+        if callable(value):
+            self.given = value
+            if value is vars(module).get(self.name):
+                # Native here: from now on as plain as without the patch.
+                delattr(type(module), self.name)
+        return value
+
+    def __set__(self, module: ModuleType, value: Any) -> None:
+        if value is self.given or value is self.original:
+            self._restore(module)
+        elif isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{self.name}":
+            vars(module)[self.name] = value  # the import system's doing
+        else:
+            vars(module)[self.name] = value
+            self.assigned = True
+
+    def __delete__(self, module: ModuleType) -> None:
+        if not self.assigned:
+            raise AttributeError(f"{self.name!r} of {module.__name__!r} is FlashInfer's own")
+        self._restore(module)
+
+    def _restore(self, module: ModuleType) -> None:
+        self.assigned = False
+        if self.original is MISSING:
+            vars(module).pop(self.name, None)
+        else:
+            vars(module)[self.name] = self.original
+
+
+class EmulatedModule(ModuleType):
+    """A module that the installed FlashInfer does not have and the facade does."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :]), name)
+
+
+def _is_internal(reader: FrameType) -> bool:
+    return _is_ours(reader.f_globals.get("__name__") or "")
+
+
+def _is_ours(module: str) -> bool:
+    """FlashInfer's, or the facade's, which has to see FlashInfer as it is."""
+    return module.startswith((f"{_NATIVE}.", f"{_ROOT}.")) or module in (_NATIVE, _ROOT)
+
+
+def _is_flashinfers(module: str) -> bool:
+    return module == _NATIVE or module.startswith(f"{_NATIVE}.")

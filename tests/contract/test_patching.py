@@ -1,0 +1,323 @@
+"""Code that imports flashinfer itself, under `patch()`, on the real wheel; each in an interpreter of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flashinfer_compat
+from flashinfer_compat.patching import startup
+
+Fresh = Callable[..., Any]
+TREE = str(Path(flashinfer_compat.__path__[0]).parent)
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), TREE)))
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_importing_flashinfer_stays_the_programs_affair(fresh: Fresh) -> None:
+    def loaded() -> Any:
+        import sys
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        return [name for name in ("flashinfer", "torch") if name in sys.modules]
+
+    assert fresh(loaded) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_engine_gets_the_facades_objects_and_flashinfer_keeps_its_own(fresh: Fresh, when: str) -> None:
+    def look(when: str) -> Any:
+        import flashinfer_compat
+
+        if when == "before":
+            flashinfer_compat.patch()
+        import flashinfer
+        import flashinfer.sampling
+
+        if when == "after":
+            flashinfer_compat.patch()
+        from flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper, fast_prefill_plan
+        from flashinfer.sampling import top_k_sampling_from_probs
+
+        name = "top_k_sampling_from_probs"
+        return {
+            "imported": top_k_sampling_from_probs is getattr(flashinfer_compat.sampling, name),
+            "read": getattr(flashinfer.sampling, name) is top_k_sampling_from_probs,
+            "exported elsewhere": getattr(flashinfer, name) is top_k_sampling_from_probs,
+            "class": BatchPrefillWithPagedKVCacheWrapper is flashinfer_compat.BatchPrefillWithPagedKVCacheWrapper,
+            "added": fast_prefill_plan is flashinfer_compat.prefill.fast_prefill_plan,
+            "flashinfer's own": vars(flashinfer.sampling)[name].__module__,
+            "untouched": flashinfer.norm.rmsnorm is vars(flashinfer.norm)["rmsnorm"],
+        }
+
+    found = fresh(look, when)
+    assert found.pop("flashinfer's own") == "flashinfer.sampling"
+    assert set(found.values()) == {True}
+
+
+def test_what_needs_no_adaptation_is_read_as_plainly_as_before(fresh: Fresh) -> None:
+    """A name with lines of which none applies on this release is a plain attribute after its first reading."""
+
+    def still_dressed() -> Any:
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer
+
+        names = [name for name in vars(flashinfer) if not name.startswith("_")]
+        values = {name: getattr(flashinfer, name) for name in names}
+        dressed = [name for name in vars(type(flashinfer)) if not name.startswith("__")]
+        return [name for name in dressed if name in values and values[name] is vars(flashinfer)[name]]
+
+    assert fresh(still_dressed) == []
+
+
+def test_a_missing_name_says_which_releases_have_it(fresh: Fresh, release: str) -> None:
+    def missing() -> Any:
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer
+        import flashinfer.attention
+
+        told = [hasattr(flashinfer.attention, "BatchDecodeWithAttentionSinkWrapper")]
+        for statement in (
+            "from flashinfer.attention import BatchDecodeWithAttentionSinkWrapper",
+            "from flashinfer.attention._core import BatchDecodeWithAttentionSinkWrapper",
+            "from flashinfer.norm import no_such_name",
+            "import flashinfer.no_such_module",
+        ):
+            try:
+                exec(statement)
+                told.append("imported")
+            except ImportError as error:
+                told.append(str(error))
+        return told
+
+    has, *told = fresh(missing)
+    assert has == (release in ("0.7.3", "0.7.4"))
+    if has:
+        assert told[:2] == ["imported", "imported"]
+    else:
+        assert all("FlashInfer 0.7.4 and later have it" in one for one in told[:2])
+    assert "no_such_name" in told[2]
+    assert "no_such_module" in told[3]
+
+
+def test_it_is_undone_and_done_again(fresh: Fresh) -> None:
+    def undo() -> Any:
+        import multiprocessing.spawn
+        import sys
+
+        import flashinfer
+        import flashinfer.attention
+
+        import flashinfer_compat
+
+        def state() -> Any:
+            return [
+                type(flashinfer).__name__,
+                type(flashinfer) is type(sys),
+                "__getattr__" in vars(flashinfer.sampling),
+                len(sys.meta_path),
+                multiprocessing.spawn.get_preparation_data.__module__,
+                flashinfer.sampling.top_k_sampling_from_probs.__module__,
+            ]
+
+        before = state()
+        flashinfer_compat.patch()
+        flashinfer_compat.patch()
+        patched = state()
+        flashinfer_compat.unpatch()
+        flashinfer_compat.unpatch()
+        after = state()
+        flashinfer_compat.patch()
+        again = state()
+        return [before == after, patched == again, before != patched, patched[-1]]
+
+    assert fresh(undo) == [True, True, True, "flashinfer_compat.sampling"]
+
+
+def test_modules_that_imported_before_are_named(fresh: Fresh) -> None:
+    def warned() -> Any:
+        import sys
+        import types
+        import warnings
+
+        engine = types.ModuleType("engine_of_ours")
+        sys.modules["engine_of_ours"] = engine
+        exec("from flashinfer import top_k_sampling_from_probs as sample, rmsnorm", vars(engine))
+        import flashinfer_compat
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", flashinfer_compat.CompatWarning)
+            flashinfer_compat.patch()
+        return [str(one.message) for one in caught if one.category is flashinfer_compat.CompatWarning]
+
+    (told,) = fresh(warned)
+    assert "engine_of_ours: sample." in told
+
+
+def test_what_is_assigned_reaches_flashinfer_and_can_be_put_back(fresh: Fresh) -> None:
+    def assign() -> Any:
+        from unittest import mock
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer.sampling as sampling
+
+        facade, native = sampling.softmax, vars(sampling)["softmax"]
+        told = []
+        with mock.patch.object(sampling, "softmax", len):
+            told += [sampling.softmax is len, vars(sampling)["softmax"] is len]
+        told += [sampling.softmax is facade, vars(sampling)["softmax"] is native]
+        sampling.softmax = len
+        del sampling.softmax
+        told += [sampling.softmax is facade, vars(sampling)["softmax"] is native]
+        return told
+
+    assert fresh(assign) == [True] * 6
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_processes_that_it_starts_are_patched(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "def work(queue):\n"
+        "    from flashinfer.sampling import top_k_sampling_from_probs as sample\n"
+        "    queue.put(sample.__module__)\n"
+        "if __name__ == '__main__':\n"
+        f"    context = multiprocessing.get_context({method!r})\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get())\n"
+        "    process.join()\n"
+        "    sys.exit(process.exitcode)\n"
+    )
+    done = run_python("-m", "flashinfer_compat", "run", str(script))
+    assert (done.returncode, done.stdout) == (0, "flashinfer_compat.sampling\n"), done.stderr[-2000:]
+
+
+def test_run_gives_a_program_its_arguments_and_its_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    script = tmp_path / "engine.py"
+    script.write_text(
+        "import sys, beside\nfrom flashinfer.prefill import fast_prefill_plan\n"
+        "print(__name__, sys.argv[1:], beside.NAME)\nsys.exit(7)\n"
+    )
+    done = run_python("-m", "flashinfer_compat", "run", str(script), "--as", "x", "-m", "y")
+    assert (done.returncode, done.stdout) == (7, "__main__ ['--as', 'x', '-m', 'y'] beside\n"), done.stderr[-2000:]
+    module = run_python("-m", "flashinfer_compat", "run", "-m", "engine", "--tp", "2", PYTHONPATH=f"{TREE}:{tmp_path}")
+    assert (module.returncode, module.stdout) == (7, "__main__ ['--tp', '2'] beside\n"), module.stderr[-2000:]
+
+
+def test_a_programs_own_error_keeps_its_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text("import flashinfer_compat\nflashinfer_compat.require('decode.no_such_feature')\n")
+    done = run_python("-m", "flashinfer_compat", "run", str(script))
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "engine.py" in done.stderr
+
+
+def test_a_release_that_nobody_wrote_code_against_is_refused(tmp_path: Path) -> None:
+    done = run_python("-m", "flashinfer_compat", "run", "--as", "0.6.9", "-m", "this")
+    assert done.returncode == 1
+    assert "FlashInfer 0.6.9 is no release to write code against. Supported: 0.7.1," in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_start_up_file_patches_where_the_variable_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert startup.enable() == tmp_path / startup.FILE
+    look = (
+        f"import site, sys; site.addsitedir({str(tmp_path)!r}); print('flashinfer_compat' in sys.modules);"
+        "import flashinfer.sampling; print(flashinfer.sampling.top_k_sampling_from_probs.__module__)"
+    )
+    told = {}
+    for value in ("", "0.7.2"):
+        done = run_python("-c", look, **{startup.VARIABLE: value})
+        assert (done.returncode, done.stderr) == (0, "")
+        told[value] = done.stdout.split()
+    assert told == {
+        "": ["False", "flashinfer.sampling"],
+        "0.7.2": ["True", "flashinfer_compat.sampling"],
+    }
+    assert startup.disable() == tmp_path / startup.FILE
+    assert startup.disable() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestAsRelease:
+    """Code written against one release: its positional orders and its defaults, whatever is installed."""
+
+    @pytest.mark.parametrize(
+        ("written_against", "backend", "use_fused_finalize"), [("0.7.2", "cuda", True), ("0.7.4", "auto", None)]
+    )
+    def test_defaults(self, fresh: Fresh, written_against: str, backend: str, use_fused_finalize: bool | None) -> None:
+        """0.7.4 changed these."""
+
+        def look(written_against: str) -> Any:
+            import inspect
+
+            import flashinfer_compat
+
+            flashinfer_compat.patch(as_release=written_against)
+            import flashinfer
+            from flashinfer.quantization.fp4_quantization import fp4_quantize
+
+            def default(function: Any, parameter: str) -> Any:
+                return inspect.signature(function).parameters[parameter].default
+
+            return [
+                default(flashinfer.fp4_quantize, "backend"),
+                default(fp4_quantize, "backend"),
+                default(flashinfer.fused_moe.cutlass_fused_moe, "use_fused_finalize"),
+                # What does not differ is the same object.
+                flashinfer.top_k_sampling_from_probs is flashinfer_compat.top_k_sampling_from_probs,
+            ]
+
+        assert fresh(look, written_against) == [backend, backend, use_fused_finalize, True]
+
+    def test_positional_order(self, fresh: Fresh) -> None:
+        """0.7.4 puts numa_node and others before peer_p2p."""
+
+        def look() -> Any:
+            import inspect
+
+            import flashinfer_compat
+
+            flashinfer_compat.patch(as_release="0.7.2")
+            from flashinfer.comm import UlyssesRankTopology
+
+            parameters = inspect.signature(UlyssesRankTopology).parameters
+            positional = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+            values = list(range(len(positional)))
+            made = UlyssesRankTopology(*values)
+            return [
+                positional.index("peer_p2p"),
+                [getattr(made, name) for name in positional] == values,
+                UlyssesRankTopology(0).peer_p2p,
+            ]
+
+        assert fresh(look) == [5, True, {}]

@@ -1,0 +1,95 @@
+"""What engines' own, unmodified modules do with FlashInfer under the patch: each scenario in its own interpreter.
+
+    python tests/engines/scenarios.py SCENARIO SOURCE
+
+Prints JSON. The engine's module is real, the rest of the engine is stubbed, FlashInfer is the installed wheel; only the
+compiled modules are recording fakes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+import flashinfer_compat
+
+flashinfer_compat.patch()
+
+
+def sglang_fast_plan(source: Path) -> dict[str, Any]:
+    """sglang's sync-free plan hands the raw planner a list of 20, written for 0.7.2."""
+    import torch
+    from contract.conftest import RecordingModule
+    from engines.stubs import load
+
+    import flashinfer
+    from flashinfer_compat.bridges import planner
+
+    arguments = 21 if flashinfer_compat.report()["adapter"] in ("0.7.3", "0.7.4") else 20
+    recording = RecordingModule(arguments)
+    flashinfer.prefill.get_batch_prefill_module = lambda *args: recording
+    empty = torch.empty
+    torch.empty = lambda *args, pin_memory=False, **options: empty(*args, **options)
+    planner.is_capturing = lambda: False
+
+    engine = load(source, "sglang.srt.layers.attention.flashinfer_backend")
+    batch, q_len = 4, 4
+    qo_indptr = torch.arange(0, (batch + 1) * q_len, q_len, dtype=torch.int32)
+    kv_indptr = torch.tensor([0, 32, 51, 67, 100], dtype=torch.int32)
+    kv_indices = torch.arange(100, dtype=torch.int32)
+    last_page_len = torch.ones(batch, dtype=torch.int32)
+    wrapper = engine.BatchPrefillWithPagedKVCacheWrapper(
+        torch.empty(1024, dtype=torch.uint8),
+        use_cuda_graph=True,
+        backend="fa2",
+        qo_indptr_buf=torch.zeros(batch + 1, dtype=torch.int32),
+        paged_kv_indptr_buf=torch.zeros(batch + 1, dtype=torch.int32),
+        paged_kv_indices_buf=torch.zeros(128, dtype=torch.int32),
+        paged_kv_last_page_len_buf=torch.zeros(batch, dtype=torch.int32),
+    )
+    layout = (qo_indptr, kv_indptr, kv_indices, last_page_len, 32, 8, 128, 1)
+    options = {"causal": True, "q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
+    wrapper.plan(*layout, **options)
+    engine.fast_prefill_plan(
+        wrapper,
+        *layout,
+        **options,
+        qo_indptr_host=qo_indptr,
+        kv_indptr_host=kv_indptr,
+        kv_lens_host=kv_indptr.diff(),
+        max_q_len=q_len,
+        max_kv_len=33,
+    )
+    planned, fast = recording.plans
+    differing = [
+        position
+        for position, (one, other) in enumerate(zip(planned, fast, strict=True))
+        if not (torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other)
+    ]
+    return {"planned": len(planned), "fast": len(fast), "differing": differing}
+
+
+def sglang_sampler(source: Path) -> dict[str, Any]:
+    """The functions that sglang's sampler imports, through its own lazy imports."""
+    from engines.stubs import load
+
+    others = {f"sglang.srt.utils.common.is_{machine}": lambda: False for machine in ("hip", "musa", "npu", "xpu")}
+    engine = load(source, "sglang.srt.layers.sampler", "sglang.utils", values=others)
+    found = {}
+    for name in ("min_p_sampling_from_probs", "top_k_top_p_sampling_from_probs"):
+        found[name] = getattr(engine, name)._load() is getattr(flashinfer_compat.sampling, name)
+    return found
+
+
+def main(scenario: str, source: str) -> None:
+    warnings.simplefilter("ignore")
+    print("\n" + json.dumps(globals()[scenario](Path(source))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
