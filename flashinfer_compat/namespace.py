@@ -165,7 +165,7 @@ def _resolve(module: MirroredModule, name: str) -> Any:
             return submodule
         if name == "__all__":
             return [public for public in dir(module) if not public.startswith("_")]
-        if missing := missing_name(name):
+        if (missing := missing_name(name)) and missing != dotted:
             return facade_object(missing)  # which raises, and says which releases have it
         raise FeatureUnavailable(
             absence(dotted)

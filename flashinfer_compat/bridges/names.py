@@ -33,6 +33,19 @@ class Added(NameLine):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replaced(NameLine):
+    """A function that the facade has its own of, made by `factory`, wherever FlashInfer has one."""
+
+    factory: Callable[[], Any]
+
+    def support(self, native: Any) -> Support:
+        return Support.UNAVAILABLE if native is MISSING else Support.EMULATED
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        return MISSING if native is MISSING else self.factory()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Moved(NameLine):
     """A name that another release has and this one has elsewhere.
 
