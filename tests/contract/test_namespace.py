@@ -490,7 +490,15 @@ def test_a_star_import_brings_flashinfers_names_and_ours() -> None:
     assert {
         name for name in set(ours) - set(theirs) - set(dir(flashinfer)) if not name.startswith("_")
     } - additions == {
-        *("CompatError", "CompatWarning", "FeatureUnavailable", "InvalidArgument", "InvalidPlan", "Support"),
+        *(
+            "CompatError",
+            "CompatWarning",
+            "FeatureUnavailable",
+            "InvalidArgument",
+            "InvalidPlan",
+            "RoundError",
+            "Support",
+        ),
         *("UnsupportedArgument", "UnsupportedCombination", "UnsupportedRelease"),
         *("explain", "flashinfer_version", "include_dirs", "report", "require", "supports"),
     }
