@@ -99,6 +99,24 @@ class Missing(NameLine):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gone(NameLine):
+    """A name that only older releases have, `had`, and that is not emulated: `instead` says what took its place."""
+
+    had: str
+    instead: str
+
+    def support(self, native: Any) -> Support:
+        return Support.NATIVE if native is not MISSING else Support.UNAVAILABLE
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        if native is not MISSING:
+            return native
+        raise FeatureUnavailable(
+            f"flashinfer.{name}: FlashInfer {self.had} have it; installed is {release}. {self.instead}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnsweredNo(NameLine):
     """A question about a kernel that this release lacks, ``supports_…``: it takes what the newest one's takes."""
 

@@ -14,20 +14,19 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
-
 import flashinfer_compat
 
 flashinfer_compat.patch()
+sys.path[:0] = [str(Path(__file__).parents[1])]
 
 
 def sglang_fast_plan(source: Path) -> dict[str, Any]:
     """sglang's sync-free plan hands the raw planner a list of 20, written for 0.7.2."""
+    import flashinfer
     import torch
     from contract.conftest import RecordingModule
-    from engines.stubs import load
 
-    import flashinfer
+    from engines.stubs import load
     from flashinfer_compat.bridges import planner
 
     arguments = 21 if flashinfer_compat.report()["adapter"] in ("0.7.3", "0.7.4") else 20
@@ -76,8 +75,11 @@ def sglang_fast_plan(source: Path) -> dict[str, Any]:
 
 def sglang_sampler(source: Path) -> dict[str, Any]:
     """The functions that sglang's sampler imports, through its own lazy imports."""
+    import torch
+
     from engines.stubs import load
 
+    torch.compile = lambda *args, **options: lambda function: function
     others = {f"sglang.srt.utils.common.is_{machine}": lambda: False for machine in ("hip", "musa", "npu", "xpu")}
     engine = load(source, "sglang.srt.layers.sampler", "sglang.utils", values=others)
     found = {}
