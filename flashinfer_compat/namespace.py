@@ -298,7 +298,9 @@ class _Finder(MetaPathFinder, Loader):
             raise UnsupportedRelease(NOTHING_INSTALLED)
         dotted = _below_root(fullname)
         if _module_exists(dotted) or any(
-            name.startswith(f"{dotted}.") and is_available(name) for name in adapter().names
+            # What FlashInfer has in a module that it does not have needs no asking.
+            name.startswith(f"{dotted}.") and adapter().available(name, MISSING)
+            for name in adapter().names
         ):
             return ModuleSpec(fullname, self, is_package=True)
         # `from … import name` comes here when the name is missing: say why, where that is known.
