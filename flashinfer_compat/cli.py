@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .doctor.cli import doctor
 from .errors import CompatError
 from .surfaces import names, recorder, report, store
 from .surfaces.breakages import Severity
@@ -27,6 +28,9 @@ class _Group(click.Group):
 @click.version_option(package_name="flashinfer-compat")
 def main() -> None:
     """What FlashInfer's releases have, and what changed between them."""
+
+
+main.add_command(doctor)
 
 
 @main.command()
