@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .doctor.cli import doctor
+from .doctor import cli as installation
 from .errors import CompatError
 from .surfaces import names, recorder, report, store
 from .surfaces.breakages import Severity
@@ -30,7 +30,9 @@ def main() -> None:
     """What FlashInfer's releases have, and what changed between them."""
 
 
-main.add_command(doctor)
+main.add_command(installation.doctor)
+main.add_command(installation.explain)
+main.add_command(installation.report)
 
 
 @main.command()
