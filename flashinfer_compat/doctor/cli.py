@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ..errors import CompatError
 from .checks import examine
 from .explain import explained
 from .model import Finding, Machine, Outcome
@@ -76,7 +77,10 @@ def report(compare: Path | None, style: str) -> None:
     from . import report as reports
 
     new = reports.current()
-    old = reports.read(compare) if compare else None
+    try:
+        old = reports.read(compare) if compare else None
+    except CompatError as error:
+        raise click.UsageError(str(error)) from error
     gone = reports.lost(old, new) if old else []
     if style == "json":
         told = (
