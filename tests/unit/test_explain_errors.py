@@ -1,4 +1,4 @@
-"""Error texts as people paste them -> cause, releases, remedy: as printed by the real wheels and nvcc where those can."""
+"""Error texts as people paste them -> cause, releases, remedy: most as wheels and nvcc printed them."""
 
 from __future__ import annotations
 
