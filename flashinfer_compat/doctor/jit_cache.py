@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def stale(machine: Machine) -> Iterator[Finding]:
         names = ", ".join(path.name for path in folders)
         yield note(
             f"{cache_folder(machine)} holds kernels of other releases: {names}",
-            "rm -r " + " ".join(str(path) for path in folders),
+            _remove(folders),
         )
 
 
@@ -49,7 +50,7 @@ def foreign_cuda(machine: Machine) -> Iterator[Finding]:
                 f"{len(found)} of {len(libraries)} kernels in {folder} need CUDA {major}, PyTorch brings CUDA {cuda}",
                 f"pip install flashinfer-jit-cache for cu{cuda.replace('.', '')}"
                 if folder.name == "flashinfer_jit_cache"
-                else "they are compiled anew once removed: rm -r " + " ".join(str(path.parent) for path in found),
+                else f"they are compiled anew once removed: {_remove(path.parent for path in found)}",
             )
         if libraries and not foreign:
             yield ok(f"{len(libraries)} kernels in {folder}")
@@ -81,6 +82,11 @@ def needed(library: Path) -> list[str]:
             return [str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED")] if dynamic else []
     except (OSError, ELFError):
         return []
+
+
+def _remove(folders: Iterable[Path]) -> str:
+    """The command for people to run: nothing here deletes."""
+    return shlex.join(["rm", "-r", *map(str, folders)])
 
 
 def _majors(libraries: Iterable[str]) -> set[str]:
