@@ -9,6 +9,7 @@ from ..adapters import RELEASES
 from ..surfaces import store
 from ..surfaces.derived import DerivedSurface
 from ..surfaces.model import PACKAGE, Class, Found, Function, Kind, Parameter, Surface
+from ..surfaces.names import public_names
 
 VERSIONS = tuple(release.version for release in RELEASES)
 
@@ -41,11 +42,19 @@ def called(tail: str) -> list[str]:
         for name, line in surface(version).lines.items():
             if "/" in name or f'"{first}"' not in line or first not in surface(version).modules[name].symbols:
                 continue
+            # A bare "run" or "main" is anybody's; only a function that callers import is taken for FlashInfer's.
+            if not rest and not first[:1].isupper() and f"{name}.{first}" not in _public(version):
+                continue
             dotted = f"{name}.{tail}" if rest else f"{name}.{first}"
             target = surface(version).find(dotted)
             if target is not None and isinstance(target.symbol, (Function, Class)):
                 found.add(target.dotted)
     return sorted(found, key=lambda dotted: ("._" in dotted, dotted.count("."), dotted))
+
+
+@cache
+def _public(version: str) -> frozenset[str]:
+    return frozenset(public_names(surface(version)))
 
 
 def parameters(found: Found | None, within: Surface) -> tuple[tuple[Parameter, ...], frozenset[str]] | None:

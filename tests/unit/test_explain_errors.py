@@ -132,6 +132,9 @@ UNKNOWN = [
     "Segmentation fault (core dumped)",
     "TypeError: my_function() got an unexpected keyword argument 'uniform_q_len'",
     "AttributeError: module 'numpy' has no attribute 'float'",
+    "TypeError: run() missing 1 required positional argument: 'q'",
+    "TypeError: forward() takes 2 positional arguments but 3 were given",
+    "TypeError: main() got an unexpected keyword argument 'x'",
     "AttributeError: 'NoneType' object has no attribute 'plan'",
     "ModuleNotFoundError: No module named 'flashinfer_extra'",
 ]
