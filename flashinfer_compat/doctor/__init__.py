@@ -1,1 +1,1 @@
-"""What keeps FlashInfer from working on this machine, and what to do: nothing is imported, run or deleted for it."""
+"""What keeps FlashInfer from working on this machine, and what to do: FlashInfer is not imported, and nothing is changed."""
