@@ -9,7 +9,7 @@ from typing import Any
 from . import namespace
 from .adapters.model import split
 from .bridges.classes import Follows
-from .bridges.names import Added
+from .bridges.names import Added, Gone
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
 from .lines import Line, NameLine, Noted
@@ -211,8 +211,12 @@ def _subject(line: Line) -> tuple[str, ...]:
 
 def _availability(line: Line, outcome: Support) -> str:
     """Which releases have what this one has not, and what to do."""
+    if outcome is not Support.UNAVAILABLE:
+        return ""
+    if isinstance(line, Gone):
+        return f". FlashInfer {line.had} have it. {line.instead}"
     since = getattr(line, "since", None)
-    if outcome is not Support.UNAVAILABLE or since is None:
+    if since is None:
         return ""
     return f". FlashInfer {since} and later have it. {getattr(line, 'instead', '')}"
 

@@ -165,8 +165,8 @@ def _resolve(module: MirroredModule, name: str) -> Any:
             return submodule
         if name == "__all__":
             return [public for public in dir(module) if not public.startswith("_")]
-        if (missing := missing_name(name)) and missing != dotted:
-            return facade_object(missing)  # which raises, and says which releases have it
+        if missing := missing_name(name):
+            return adapter().bind(missing, MISSING, facade_object)  # which raises, and says which releases have it
         raise FeatureUnavailable(
             absence(dotted)
             or f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted} here, and flashinfer_compat knows no "
@@ -193,7 +193,10 @@ def absence(dotted: str) -> str | None:
     lived = lifetime(dotted)
     if lived is None or (selected.release and selected.release.version in lived.releases):
         return None
-    return f"{NATIVE_ROOT}.{dotted}: {lived}; installed is {selected.installed}. {lived.instead}"
+    # Of a module that is gone its names' lines say what to do.
+    told = (adapter().instead(name) for name in adapter().names if name.startswith(f"{dotted}."))
+    instead = next(filter(None, told), lived.instead)
+    return f"{NATIVE_ROOT}.{dotted}: {lived}; installed is {selected.installed}. {instead}"
 
 
 def is_available(dotted: str) -> bool:
@@ -294,12 +297,17 @@ class _Finder(MetaPathFinder, Loader):
         if selected.release is None:
             raise UnsupportedRelease(NOTHING_INSTALLED)
         dotted = _below_root(fullname)
-        if _module_exists(dotted) or any(name.startswith(f"{dotted}.") for name in adapter().names):
+        if _module_exists(dotted) or any(
+            # What FlashInfer has in a module that it does not have needs no asking.
+            name.startswith(f"{dotted}.") and adapter().available(name, MISSING)
+            for name in adapter().names
+        ):
             return ModuleSpec(fullname, self, is_package=True)
         # `from … import name` comes here when the name is missing: say why, where that is known.
-        if dotted in adapter().names or missing_name(dotted.rpartition(".")[2]):
+        missing = dotted if dotted in adapter().names else missing_name(dotted.rpartition(".")[2])
+        if missing:
             try:
-                facade_object(dotted)
+                adapter().bind(missing, native_object(missing), facade_object)
             except FeatureUnavailable as error:
                 raise MissingImport(str(error)) from error
         if being_imported() and (why := absence(dotted)):

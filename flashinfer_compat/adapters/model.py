@@ -58,6 +58,13 @@ class Adapter:
         """Whether a line may say of the whole name that this release lacks it."""
         return any(line.support(MISSING) is Support.UNAVAILABLE for line in self._own(name))
 
+    def instead(self, name: str) -> str:
+        """What a line that refuses the whole name says to do."""
+        told = [
+            getattr(line, "instead", "") for line in self._own(name) if line.support(MISSING) is Support.UNAVAILABLE
+        ]
+        return told[0] if told else ""
+
     def bind(self, name: str, native: Any, facade_object: FacadeObject) -> Any:
         """The facade's object for `name`, given FlashInfer's own or `MISSING`; `facade_object` finds others'."""
         by_method = self.names[name]

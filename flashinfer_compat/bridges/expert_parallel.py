@@ -1,14 +1,14 @@
-"""Rounds of expert-parallel dispatch and combine: one set of rules, checked on the host before any launch."""
+"""Expert-parallel communication: rounds of dispatch and combine, by one set of rules checked before any launch."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from ..errors import InvalidArgument, RoundError
+from .planner import is_capturing
 
 
 class Rounds:
@@ -17,8 +17,8 @@ class Rounds:
     A round is a dispatch and its combine. 0.7.1 to 0.7.2.post1 accept overlapping rounds, more rows than a round was
     opened for and a combine of another size, and corrupt data (csrc/trtllm_moe_alltoall.cu).
 
-    What a rank cannot see without a device synchronisation or a collective is not checked: expert ids out of range,
-    ranks that pass different sizes, and `topk_weights` on some ranks only.
+    What a rank cannot see without a device synchronisation or a collective is not checked: ranks that pass different
+    sizes, and `topk_weights` on some ranks only.
     """
 
     _open: ClassVar[dict[Hashable, Rounds]] = {}
@@ -90,15 +90,38 @@ class Rounds:
             raise RoundError(f"{call} called on a communication that has been destroyed")
 
 
-def round_size(capacity: int, runtime: int | None, older: int | None) -> int:
-    """A round's size from the contract's keyword or from the one up to 0.7.2.post1, `max_tokens_per_rank`."""
-    if older is not None:
-        if runtime is not None:
-            raise InvalidArgument("runtime_max_tokens_per_rank and max_tokens_per_rank are one argument: give one")
-        warnings.warn(
-            "dispatch(max_tokens_per_rank=) is runtime_max_tokens_per_rank= since FlashInfer 0.7.3",
-            DeprecationWarning,
-            stacklevel=3,
+def check_mask(enabled: bool, mask: torch.Tensor | None) -> None:
+    """Refuse a mask of active ranks that the kernels of this instance were not built for, and the other way round."""
+    if not enabled:
+        if mask is not None:
+            raise InvalidArgument("active_rank_mask requires enable_rank_mask=True")
+    elif mask is None:
+        # Every release raises from C++ here, on this rank alone, while its peers wait.
+        raise InvalidArgument("enable_rank_mask=True requires an active_rank_mask on every dispatch and combine")
+    elif is_capturing():
+        raise RoundError("a round with an active_rank_mask cannot be captured: the graph would keep this mask")
+
+
+def check_statistics(experts: int, local: torch.Tensor | None) -> None:
+    """Refuse statistics of another number of experts than the workspace was laid out for."""
+    if local is not None and (experts == 0 or tuple(local.shape) != (experts,)):
+        raise InvalidArgument(
+            f"eplb_local_stats must be [{experts}], the eplb_stats_num_experts of this instance, "
+            f"got {tuple(local.shape)}"
         )
-        return older
-    return capacity if runtime is None else runtime
+
+
+def of_the_facade(result: Any) -> Any:
+    """A communication object of FlashInfer's, made one of the facade's class of the same name.
+
+    That class is a subclass without state of its own, so the object only gains its methods.
+    """
+    from ..namespace import facade_object
+
+    try:
+        ours = facade_object(f"moe_ep.{type(result).__name__}")
+    except AttributeError:
+        return result  # a backend that somebody else registered
+    if isinstance(ours, type) and issubclass(ours, type(result)):
+        result.__class__ = ours
+    return result

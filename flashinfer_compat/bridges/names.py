@@ -33,19 +33,6 @@ class Added(NameLine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replaced(NameLine):
-    """A function that the facade has its own of, made by `factory`, wherever FlashInfer has one."""
-
-    factory: Callable[[], Any]
-
-    def support(self, native: Any) -> Support:
-        return Support.UNAVAILABLE if native is MISSING else Support.EMULATED
-
-    def bind(self, native: Any, name: str, release: str) -> Any:
-        return MISSING if native is MISSING else self.factory()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Moved(NameLine):
     """A name that another release has and this one has elsewhere.
 
@@ -108,6 +95,24 @@ class Missing(NameLine):
             return native
         raise FeatureUnavailable(
             explained(f"flashinfer.{name}", since=self.since, installed=release, instead=self.instead)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gone(NameLine):
+    """A name that only older releases have, `had`, and that is not emulated: `instead` says what took its place."""
+
+    had: str
+    instead: str
+
+    def support(self, native: Any) -> Support:
+        return Support.NATIVE if native is not MISSING else Support.UNAVAILABLE
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        if native is not MISSING:
+            return native
+        raise FeatureUnavailable(
+            f"flashinfer.{name}: FlashInfer {self.had} have it; installed is {release}. {self.instead}"
         )
 
 

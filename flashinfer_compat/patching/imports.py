@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import namespace
+from ..errors import MissingModule
 from .modules import EmulatedModule, Patch
 
 
@@ -80,6 +81,8 @@ class _MissingModules(MetaPathFinder, Loader):
         if root != namespace.NATIVE_ROOT or not below:
             return None
         if importlib.util.find_spec(f"{namespace.ROOT}.{below}") is None:
+            if namespace.being_imported() and (why := namespace.absence(below)):
+                raise MissingModule(why)
             return None
         return ModuleSpec(fullname, self, is_package=True)
 

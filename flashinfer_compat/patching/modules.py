@@ -188,7 +188,8 @@ class EmulatedModule(ModuleType):
     """A module that the installed FlashInfer does not have and the facade does."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        # The facade looks here for FlashInfer's own, of which there is none.
+        if name.startswith("__") or _is_internal(sys._getframe(1)):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :]), name)
 

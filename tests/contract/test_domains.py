@@ -9,7 +9,7 @@ import torch
 
 import flashinfer_compat as flashinfer
 from flashinfer_compat import InvalidArgument, Support, UnsupportedArgument, moe_ep
-from flashinfer_compat.bridges import quantization, sinks
+from flashinfer_compat.bridges import expert_parallel, quantization, sinks
 
 from .test_conformance import Placeholder, Recorded
 
@@ -158,6 +158,57 @@ class TestMegaMoeConfig:
         from flashinfer.moe_ep import Nvfp4CutedslMegaMoeConfig
 
         assert isinstance(self.make(), Nvfp4CutedslMegaMoeConfig)
+
+
+class TestDispatch:
+    """The bound of a round, which 0.7.3 renamed: engines written for either pass it under their name."""
+
+    KEY = "moe_ep.NVLinkOneSidedAlltoAll.dispatch"
+
+    def test_both_names_reach_flashinfer(self, release: str) -> None:
+        recorded = Recorded(self.KEY)
+        native = "runtime_max_tokens_per_rank" if release in NEWEST else "max_tokens_per_rank"
+        recorded.call(runtime_max_tokens_per_rank=64)
+        assert (recorded.given or {})[native] == 64
+        with pytest.warns(DeprecationWarning, match="max_tokens_per_rank is called runtime_max_tokens_per_rank by"):
+            recorded.call(max_tokens_per_rank=32)
+        assert (recorded.given or {})[native] == 32
+        recorded.call()
+        assert (recorded.given or {})[native] is None
+
+    def test_not_both_at_once(self) -> None:
+        recorded = Recorded(self.KEY)
+        assert recorded.call(runtime_max_tokens_per_rank=64, max_tokens_per_rank=64) == "refused"
+        assert "are both given" in recorded.refusal
+
+    def test_what_the_factory_makes_takes_both(self, release: str) -> None:
+        if release == "0.7.1":
+            pytest.skip("this release has no such factory")
+        from flashinfer.moe_ep import NVLinkOneSidedAlltoAll
+
+        made = object.__new__(NVLinkOneSidedAlltoAll)
+        made.params = "kept"
+        ours = expert_parallel.of_the_facade(made)
+        assert ours is made
+        assert type(made) is moe_ep.NVLinkOneSidedAlltoAll
+        assert made.params == "kept"
+        assert isinstance(made, NVLinkOneSidedAlltoAll)
+
+    def test_another_backends_object_stays_what_it_is(self) -> None:
+        other = Placeholder("other")
+        assert type(expert_parallel.of_the_facade(other)) is Placeholder
+
+
+def test_what_is_gone_says_where_to_go(release: str) -> None:
+    if release not in NEWEST:
+        assert flashinfer.comm.MoeAlltoAll is not None
+        return
+    with pytest.raises(
+        ImportError, match=r"0\.7\.1 to 0\.7\.2\.post1 have it; installed is .* moe_ep.create_communication"
+    ):
+        from flashinfer_compat.comm import MoeAlltoAll  # noqa: F401
+    with pytest.raises(ImportError, match=r"0\.7\.1 to 0\.7\.2\.post1 have it"):
+        from flashinfer_compat.comm.trtllm_alltoall import MnnvlMoe  # noqa: F401
 
 
 @pytest.mark.parametrize("scales", [(None, None), (2.0, None), (None, 3.0), (2.0, 3.0)])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from flashinfer_compat import InvalidArgument, RoundError
+from flashinfer_compat.bridges.communication import rounds_of
 
 if not hasattr(moe_ep, "create_communication"):
     pytest.skip("moe_ep has no communication API before 0.7.2", allow_module_level=True)
@@ -45,8 +46,6 @@ def communication(monkeypatch: pytest.MonkeyPatch, release: str) -> Iterator[Any
     """An instance on host memory, whose kernels are recorded: its constructor needs a GPU and peers."""
     if release not in ("0.7.3", "0.7.4"):
         pytest.skip("built over comm.MoeAlltoAll here, whose kernels are torch operations")
-    from flashinfer_compat.bridges.expert_parallel import Rounds
-
     module = RecordingModule()
     module.newest = True
     cls = moe_ep.NVLinkOneSidedAlltoAll
@@ -59,10 +58,9 @@ def communication(monkeypatch: pytest.MonkeyPatch, release: str) -> Iterator[Any
     made._index = SimpleNamespace(COMBINE_INPUT_SIZE_INDEX=0)
     made._rank_bytes, made._round, made._module = made.workspace[0], None, module
     made._state = {"round_owner": None, "views": {}, "cft_ready": False, "refcount": 2}
-    made._rounds = Rounds(capacity=TOKENS, top_k=TOP_K, workspace=made._round_workspace())
     made.module = module
     yield made
-    made._rounds.close()
+    rounds_of(made).close()
 
 
 def rows(count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,7 +68,7 @@ def rows(count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("keyword", ["runtime_max_tokens_per_rank", "max_tokens_per_rank"])
-@pytest.mark.filterwarnings("ignore:dispatch.max_tokens_per_rank:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:max_tokens_per_rank is called:DeprecationWarning")
 def test_both_spellings_reach_the_kernel(communication: Any, keyword: str) -> None:
     result = communication.dispatch(*rows(3), **{keyword: 4})
     assert result.tokens_per_rank == 4
@@ -80,7 +78,7 @@ def test_both_spellings_reach_the_kernel(communication: Any, keyword: str) -> No
 
 
 def test_the_older_spelling_names_the_newer(communication: Any) -> None:
-    with pytest.warns(DeprecationWarning, match="runtime_max_tokens_per_rank="):
+    with pytest.warns(DeprecationWarning, match="runtime_max_tokens_per_rank"):
         communication.dispatch(*rows(3), max_tokens_per_rank=4)
 
 
@@ -125,14 +123,3 @@ def test_the_facades_classes_are_flashinfers(name: str) -> None:
 def test_an_unknown_backend_is_flashinfers_to_name() -> None:
     with pytest.raises(KeyError, match="unknown communication backend"):
         moe_ep.create_communication(None, None, "carrier_pigeon")
-
-
-@pytest.mark.parametrize("name", ["nvlink_one_sided", "nvlink_two_sided", "cake"])
-def test_a_communication_is_made_of_the_facades_class(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    from flashinfer_compat.bridges.communication import EXTENDED
-
-    made = {}
-    monkeypatch.setattr(getattr(moe_ep, EXTENDED[name]), "__init__", lambda self, *a, **k: made.update(a=a, k=k))
-    communication = moe_ep.create_communication("bootstrap", "params", name)
-    assert type(communication) is getattr(moe_ep, EXTENDED[name])
-    assert made == {"a": ("bootstrap", "params"), "k": {}}

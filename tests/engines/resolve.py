@@ -41,7 +41,7 @@ def attribute(dotted: str) -> Any:
     value: Any = importlib.import_module(parts[0])
     for position, part in enumerate(parts[1:], start=1):
         module = ".".join(parts[: position + 1])
-        if not hasattr(value, part) and importlib.util.find_spec(module):
+        if not hasattr(value, part) and hasattr(value, "__path__") and importlib.util.find_spec(module):
             importlib.import_module(module)
         value = getattr(value, part)
     return value

@@ -14,20 +14,19 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
-
 import flashinfer_compat
 
 flashinfer_compat.patch()
+sys.path[:0] = [str(Path(__file__).parents[1])]
 
 
 def sglang_fast_plan(source: Path) -> dict[str, Any]:
     """sglang's sync-free plan hands the raw planner a list of 20, written for 0.7.2."""
+    import flashinfer
     import torch
     from contract.conftest import RecordingModule
-    from engines.stubs import load
 
-    import flashinfer
+    from engines.stubs import load
     from flashinfer_compat.bridges import planner
 
     arguments = 21 if flashinfer_compat.report()["adapter"] in ("0.7.3", "0.7.4") else 20
@@ -74,10 +73,68 @@ def sglang_fast_plan(source: Path) -> dict[str, Any]:
     return {"planned": len(planned), "fast": len(fast), "differing": differing}
 
 
-def sglang_sampler(source: Path) -> dict[str, Any]:
-    """The functions that sglang's sampler imports, through its own lazy imports."""
+def sglang_fast_plan_runs(source: Path) -> dict[str, Any]:
+    """On a GPU: a captured graph whose every replay sglang's sync-free plan prepares; the largest relative errors."""
+    import torch
+    from gpu.reference import DEVICE, attention, causal_mask
+
     from engines.stubs import load
 
+    engine = load(source, "sglang.srt.layers.attention.flashinfer_backend")
+    batch, q_len, heads, kv_heads, dim = 4, 4, 32, 8, 128
+    rows = batch * q_len
+    torch.manual_seed(1)
+    q = torch.randn(rows, heads, dim, dtype=torch.bfloat16, device=DEVICE)
+    k, v = (torch.randn(4096, 1, kv_heads, dim, dtype=torch.bfloat16, device=DEVICE) for _ in range(2))
+    qo_indptr = torch.arange(0, rows + 1, q_len, dtype=torch.int32)
+
+    def int32(*shape: int) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=torch.int32, device=DEVICE)
+
+    wrapper = engine.BatchPrefillWithPagedKVCacheWrapper(
+        torch.empty(128 << 20, dtype=torch.uint8, device=DEVICE),
+        use_cuda_graph=True,
+        backend="fa2",
+        qo_indptr_buf=int32(batch + 1),
+        paged_kv_indptr_buf=int32(batch + 1),
+        paged_kv_indices_buf=int32(4096),
+        paged_kv_last_page_len_buf=int32(batch),
+    )
+    options = {"causal": True, "q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(q)
+    errors = []
+    for turn, lengths in enumerate([(500, 700, 300, 900), (32, 19, 16, 33), (1000, 5, 900, 1000)]):
+        kv_indptr = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32)
+        pages = torch.randperm(4096)[: int(kv_indptr[-1])].to(torch.int32)
+        layout = (qo_indptr, kv_indptr, pages, torch.ones(batch, dtype=torch.int32))
+        on_device = tuple(part.to(DEVICE) for part in layout)
+        if turn == 0:
+            wrapper.plan(*on_device, heads, kv_heads, dim, 1, **options)
+            wrapper.run(q, (k, v), out=out)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                wrapper.run(q, (k, v), out=out)
+        else:
+            host = {"qo_indptr_host": qo_indptr, "kv_indptr_host": kv_indptr, "kv_lens_host": kv_indptr.diff()}
+            bounds = {"max_q_len": q_len, "max_kv_len": max(lengths)}
+            engine.fast_prefill_plan(wrapper, *on_device, heads, kv_heads, dim, 1, **options, **host, **bounds)
+        out.fill_(float("nan"))
+        graph.replay()
+        for request, length in enumerate(lengths):
+            own = pages[kv_indptr[request] : kv_indptr[request + 1]].long().to(DEVICE)
+            part = slice(request * q_len, (request + 1) * q_len)
+            expected, _ = attention(q[part], k[own, 0], v[own, 0], dim**-0.5, causal_mask(q_len, length))
+            errors.append(float((out[part].float() - expected).norm() / expected.norm()))
+    return {"errors": errors, "wrapper": type(wrapper).__module__}
+
+
+def sglang_sampler(source: Path) -> dict[str, Any]:
+    """The functions that sglang's sampler imports, through its own lazy imports."""
+    import torch
+
+    from engines.stubs import load
+
+    torch.compile = lambda *args, **options: lambda function: function
     others = {f"sglang.srt.utils.common.is_{machine}": lambda: False for machine in ("hip", "musa", "npu", "xpu")}
     engine = load(source, "sglang.srt.layers.sampler", "sglang.utils", values=others)
     found = {}

@@ -78,6 +78,8 @@ class Base:
 class StubModule(ModuleType):
     __path__: Sequence[str] = ()
 
+    __version__ = "0"
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

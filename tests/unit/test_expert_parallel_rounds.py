@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="payloads are tensors")
 
 from flashinfer_compat import InvalidArgument, RoundError  # noqa: E402
-from flashinfer_compat.bridges.expert_parallel import Rounds, round_size  # noqa: E402
+from flashinfer_compat.bridges.expert_parallel import Rounds  # noqa: E402
 
 
 @pytest.fixture
@@ -106,12 +106,3 @@ def test_a_combine_is_for_its_rounds_size(rounds: Rounds) -> None:
     rounds.open(4)
     with pytest.raises(InvalidArgument, match="runtime_max_tokens_per_rank=8, but its round was dispatched for 4"):
         rounds.check_open("combine", 8)
-
-
-def test_both_spellings_of_a_rounds_size() -> None:
-    assert round_size(8, None, None) == 8
-    assert round_size(8, 4, None) == 4
-    with pytest.warns(DeprecationWarning, match="runtime_max_tokens_per_rank="):
-        assert round_size(8, None, 4) == 4
-    with pytest.raises(InvalidArgument, match="give one"):
-        round_size(8, 4, 4)

@@ -325,9 +325,11 @@ print(json.dumps(dir(flashinfer_compat)))
         "explain",
         "flashinfer_version",
         "include_dirs",
+        "patch",
         "report",
         "require",
         "supports",
+        "unpatch",
     ]
 
 

@@ -25,6 +25,7 @@ LINES: Lines = {
             gives=("pdl",),
             about=("pdl=None",),
             where="pdl is None",
+            unless="batch_invariant",
             note="None, which leaves it to FlashInfer, is new in 0.7.4: without",
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...bridges import moe
 from ...bridges.classes import Extended
 from ...bridges.names import Supplied
-from ...bridges.rules import Renamed, new, new_values
+from ...bridges.rules import Ignore, Renamed, new, new_values
 from ..model import Lines
 
 _FINALIZE_MODE = new("0.7.4", "moe_ep/config.py", finalize_mode=moe.FinalizeMode.AUTO)
@@ -17,6 +17,8 @@ _ROUTING_WEIGHTS = Renamed(
 _NEWEST_NAME = Extended(
     mixin=moe.routing_weights_as_newest, note="apply_routing_weights_before_fc2 can be read, as on 0.7.4"
 )
+
+_LAUNCH = Ignore(adds={"enable_pdl": None}, note="only 0.7.4 can launch it so (moe_ep/backends/split/comm)")
 
 LINES: Lines = {
     "moe_ep.Bf16CutedslMegaMoeConfig.__init__": (
@@ -125,4 +127,18 @@ LINES: Lines = {
     "moe_ep.FinalizeMode": Supplied(
         factory=lambda: moe.FinalizeMode, note="before 0.7.4 there is only what AUTO stands for (moe_ep/config.py)"
     ),
+    "moe_ep.NVLinkOneSidedConfig.__init__": (
+        new(
+            "0.7.4",
+            "moe_ep/backends/split/comm/nvlink_one_sided/config.py",
+            cft=None,
+            cft_max_tokens_for_dispatch=128,
+            cft_max_tokens_for_combine=128,
+            lamport=None,
+            lamport_max_tokens=None,
+            timeout_sec=300,
+        ),
+        _LAUNCH,
+    ),
+    "moe_ep.CakeAlltoAllConfig.__init__": _LAUNCH,
 }

@@ -1,0 +1,78 @@
+"""The facade's features as active here, and what an upgrade took away."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import features, namespace
+from ..errors import CompatError
+from ..support import Support
+
+#: From best to worst. Native and emulated give the same result: neither is a loss against the other.
+_RANK = {str(Support.NATIVE): 0, str(Support.EMULATED): 0, str(Support.IGNORED): 1, str(Support.UNAVAILABLE): 2}
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A feature that is worse than in the older report, and what to do."""
+
+    feature: str
+    before: str
+    now: str
+    remedy: str
+
+
+def current() -> dict[str, Any]:
+    """`features.report()`; where FlashInfer fails on import, an ``error`` and no features."""
+    try:
+        return features.report()
+    # Whatever FlashInfer's import raises: a RuntimeError of its version check, an OSError of a library.
+    except Exception as error:
+        selected = namespace.selected
+        return {
+            "flashinfer": selected.installed,
+            "adapter": selected.release.version if selected.release else None,
+            "inferred": False,
+            "error": f"{type(error).__name__}: {error}",
+            "features": {},
+        }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """An older report, as ``report --format json`` wrote it. Raises `CompatError` for another file."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        listed = dict(report["features"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CompatError(f"{path} is no report: write one with flashinfer-compat report --format json") from error
+    return {**report, "features": listed}
+
+
+def lost(old: dict[str, Any], new: dict[str, Any]) -> list[Lost]:
+    """The features that `old` had and `new` has no longer, or only ignores."""
+    found = []
+    for feature, before in old["features"].items():
+        now = new["features"].get(feature, UNKNOWN)
+        if _RANK.get(now, len(_RANK)) > _RANK.get(before, 0):
+            found.append(Lost(feature, before, now, _remedy(feature, old, new)))
+    return found
+
+
+def as_dict(one: Lost) -> dict[str, str]:
+    return asdict(one)
+
+
+def _remedy(feature: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    if "error" in new:
+        return f"FlashInfer cannot be imported ({new['error']}): flashinfer-compat doctor"
+    if new["flashinfer"] is None:
+        return namespace.NOTHING_INSTALLED
+    if feature not in new["features"]:
+        return "this flashinfer_compat has no such feature: see its CHANGELOG"
+    told = features.explain(feature).partition("\n")[2].strip()
+    back = f"or go back to FlashInfer {old['flashinfer']}" if old.get("flashinfer") else ""
+    return "; ".join(part for part in (told, back) if part)
