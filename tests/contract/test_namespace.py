@@ -53,9 +53,11 @@ MISSING_HERE = [
 
 
 def importable(dotted: str) -> bool:
-    """Whether FlashInfer has the module, and this machine what it needs."""
+    """Whether FlashInfer has the module, and this machine what it and the packages around it need."""
+    parts = dotted.split(".")
     try:
-        native_module(dotted)
+        for end in range(len(parts)):  # a package that failed leaves behind submodules that can be imported
+            native_module(".".join(parts[: end + 1]))
     except ModuleNotFoundError:
         return False
     return True
@@ -172,13 +174,18 @@ def first_read_of_each_alias() -> list[str]:
 
     from flashinfer_compat import namespace
 
+    def is_whole(name):
+        """A package that failed for want of another leaves behind what it had imported."""
+        parts = name.split(".")
+        return parts[0] == "flashinfer" and all(".".join(parts[:end]) in sys.modules for end in range(1, len(parts)))
+
     def aliases():
         for dotted in namespace.adapter().names:
             try:
                 native = namespace.native_object(dotted)
             except ModuleNotFoundError:  # of a package that FlashInfer does without here
                 continue
-            for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "flashinfer"]:
+            for module in [module for name, module in sys.modules.items() if is_whole(name)]:
                 for name, value in list(vars(module).items()):
                     alias = f"{module.__name__}.{name}".removeprefix("flashinfer.")
                     if value is native and callable(native) and alias != dotted:
