@@ -31,15 +31,15 @@ def docs(session: nox.Session) -> None:
 def nofi(session: nox.Session) -> None:
     """The suite without FlashInfer."""
     session.install(".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 def on_release(session: nox.Session) -> None:
     """The suite on one FlashInfer release."""
     session.install(TORCH, f"flashinfer-python=={RELEASES[session.name]}", ".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
     if session.name == "fi074":
-        session.run("python", "tests/presented_as.py", "0.7.3", "-m", "pytest", *session.posargs)
+        session.run("python", "tests/presented_as.py", "0.7.3", "-m", "pytest", "-n", "auto", *session.posargs)
 
 
 for name in RELEASES:

@@ -248,10 +248,15 @@ def _joined(module: str, name: str) -> str:
 def _import_native(dotted: str) -> ModuleType:
     """FlashInfer's module `dotted`, ``""`` for the package itself.
 
-    The package comes first: while another thread imports it, importing it waits, and importing a submodule would not.
+    Packages come first: while another thread imports one, importing it waits, and importing a submodule would not; and
+    one that failed for want of a package leaves behind submodules that can still be imported, once.
     """
-    importlib.import_module(NATIVE_ROOT)
-    return importlib.import_module(_joined(NATIVE_ROOT, dotted))
+    module = importlib.import_module(NATIVE_ROOT)
+    name = NATIVE_ROOT
+    for part in dotted.split(".") if dotted else ():
+        name = f"{name}.{part}"
+        module = importlib.import_module(name)
+    return module
 
 
 def _native_module(module: MirroredModule) -> ModuleType | None:
