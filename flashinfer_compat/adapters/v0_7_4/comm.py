@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...bridges import moe_alltoall
+from ...bridges import moe_alltoall, two_sided
 from ...bridges.names import Exported, Gone, Moved, Retired
 from ...bridges.rules import Check, Convert
 from ..model import Lines
@@ -13,6 +13,7 @@ from ..model import Lines
 _REEXPORT = "the re-export is gone from comm in 0.7.4"
 
 _MODULE = "comm.trtllm_moe_alltoall"
+_TWO_SIDED = "comm.trtllm_alltoall"
 _GONE = Gone(
     had="0.7.1 to 0.7.2.post1",
     instead="Use comm.MoeAlltoAll, or moe_ep.create_communication with NVLinkOneSidedConfig.",
@@ -25,6 +26,14 @@ def _one_sided(factory: Callable[[], Any]) -> Retired:
         factory=factory,
         instead="moe_ep.create_communication",
         note="over the functions of moe_ep's compiled module (moe_ep/backends/split/comm/nvlink_one_sided/kernels.py)",
+    )
+
+
+def _two_sided(factory: Callable[[], Any]) -> Retired:
+    return Retired(
+        factory=factory,
+        instead="moe_ep.create_communication",
+        note="over the kernels of moe_ep's two-sided class (moe_ep/backends/split/comm/nvlink_two_sided)",
     )
 
 
@@ -89,9 +98,13 @@ LINES: Lines = {
             "moe_a2a_wrap_payload_tensor_in_workspace",
         )
     },
-    "comm.trtllm_alltoall.MnnvlMoe": Gone(
-        had="0.7.1 to 0.7.2.post1",
-        instead="Use moe_ep.create_communication with NVLinkTwoSidedConfig.",
-        note="the two-sided all-to-all is in moe_ep from 0.7.3 on",
+    f"{_TWO_SIDED}.MnnvlMoe": _two_sided(lambda: two_sided.MnnvlMoe),
+    f"{_TWO_SIDED}.MoEAlltoallInfo": _two_sided(lambda: two_sided.MoEAlltoallInfo),
+    f"{_TWO_SIDED}.get_moe_commworkspace_size_per_rank": _two_sided(
+        lambda: two_sided.get_moe_commworkspace_size_per_rank
     ),
+    f"{_TWO_SIDED}.get_moe_prepare_workspace_size_per_rank": _two_sided(
+        lambda: two_sided.get_moe_prepare_workspace_size_per_rank
+    ),
+    f"{_TWO_SIDED}.set_moe_max_usable_sm_count": _two_sided(lambda: two_sided.set_moe_max_usable_sm_count),
 }
