@@ -100,6 +100,21 @@ def combined(self: Any) -> None:
 def check_destroy(self: Any) -> None:
     """Not a check that refuses: FlashInfer forgets the workspace next, by which its rounds are known."""
     rounds_of(self).destroy()
+    inner = self.__dict__.get("_alltoall")
+    if inner is not None and "_rounds" in vars(inner):
+        inner._rounds.close()
+
+
+def over_the_facades_alltoall(self: Any) -> None:
+    """Give an older communication object the facade's comm.MoeAlltoAll: it routes and pins as the contract says."""
+    from ..namespace import facade_object
+
+    inner = self.__dict__.get("_alltoall")
+    if inner is not None:
+        params = self.params
+        inner.__class__ = facade_object("comm.trtllm_moe_alltoall.MoeAlltoAll")
+        combine = params.hidden_size * max(params.token_dtype.itemsize, 2)
+        inner._combine_bytes = self.ep_size * params.max_tokens_per_rank * combine
 
 
 class _Newest:

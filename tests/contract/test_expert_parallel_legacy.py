@@ -100,6 +100,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch, newest: bool) -> Iterator[Kernels]:
         @staticmethod
         def initialize() -> None: ...
 
+        @staticmethod
+        def set_comm_from_config(mapping: Any, config: Any) -> None: ...
+
         def as_torch_strided_tensor(self, dtype: torch.dtype) -> torch.Tensor:
             return torch.zeros(RANKS, self.size, dtype=dtype)
 

@@ -50,7 +50,7 @@ fused_moe.routing_metadata            unavailable  unavailable  unavailable  nat
 comm.allreduce_mnnvl_cutedsl          unavailable  unavailable  native       native       native
 comm.moe_all_to_all                   native       native       native       emulated     emulated
 comm.mnnvl_moe                        native       native       native       emulated     emulated
-moe_ep.communication                  unavailable  native       native       native       native
+moe_ep.communication                  emulated     native       native       native       native
 moe_ep.finalize_mode                  unavailable  unavailable  unavailable  native       native
 moe_ep.routing_weights                emulated     emulated     emulated     native       native
 gdn.replay_state_cache                unavailable  native       native       native       native
