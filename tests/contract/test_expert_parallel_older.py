@@ -181,3 +181,8 @@ def test_backends(release: str) -> None:
         moe_ep.create_communication(None, None, 7)
     if release == "0.7.1":  # elsewhere it asks a driver
         assert moe_ep.available_communication_backends() == ["nvlink_one_sided"]
+
+
+def test_what_0_7_1_has_not_is_not_there(release: str) -> None:
+    for name in ("CakeAlltoAll", "NVLinkTwoSidedAlltoAll", "NVLinkTwoSidedConfig"):
+        assert hasattr(moe_ep, name) is (release != "0.7.1")
