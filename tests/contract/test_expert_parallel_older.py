@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flashinfer_compat import InvalidArgument, RoundError, UnsupportedArgument
-from flashinfer_compat.bridges import one_sided
+from flashinfer_compat.bridges import expert_parallel, one_sided
 from flashinfer_compat.bridges.expert_parallel import Rounds
 
 from .test_expert_parallel_legacy import EXPERTS, HIDDEN, RANK, RANKS, TOKENS, TOP_K, Kernels, kernels, newest
@@ -186,3 +186,13 @@ def test_backends(release: str) -> None:
 def test_what_0_7_1_has_not_is_not_there(release: str) -> None:
     for name in ("CakeAlltoAll", "NVLinkTwoSidedAlltoAll", "NVLinkTwoSidedConfig"):
         assert hasattr(moe_ep, name) is (release != "0.7.1")
+
+
+def test_cakes_object_becomes_the_facades_too(release: str) -> None:
+    if release == "0.7.1":
+        pytest.skip("FlashInfer has none")
+    from flashinfer.moe_ep import CakeAlltoAll
+
+    made = object.__new__(CakeAlltoAll)
+    assert type(expert_parallel.of_the_facade(made)) is moe_ep.CakeAlltoAll
+    assert made.alltoall_backend == "cake"

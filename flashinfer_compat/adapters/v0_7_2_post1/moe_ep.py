@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...bridges import communication
+from ...bridges.classes import Follows
 from ...bridges.rules import Convert
 from ..model import Lines
 
@@ -14,5 +15,8 @@ _SAFE = Convert(
 
 LINES: Lines = {
     "moe_ep.NVLinkOneSidedAlltoAll.__init__": _SAFE,
+    "moe_ep.CakeAlltoAll": Follows(
+        parent="moe_ep.NVLinkOneSidedAlltoAll", note="a subclass of it before 0.7.3 (moe_ep/backends/split/comm/cake)"
+    ),
     "moe_ep.CakeAlltoAll.__init__": _SAFE,
 }
