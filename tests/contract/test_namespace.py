@@ -266,6 +266,8 @@ def test_functions_that_carry_the_name_of_a_submodule(module: str) -> None:
     for path in Path(native.__file__).parent.iterdir():
         value = None if path.stem.startswith("_") else getattr(native, path.stem, None)
         if value is not None and not isinstance(value, ModuleType):
+            adapted = namespace.bound_name(value)
+            value = namespace.facade_object(adapted) if adapted else value
             assert getattr(facade_module(module), path.stem) is value
             importlib.import_module(f"{facade_module(module).__name__}.{path.stem}")
             assert getattr(facade_module(module), path.stem) is value, "and importing the submodule leaves it so"
