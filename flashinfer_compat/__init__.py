@@ -14,6 +14,7 @@ from .errors import (
     FeatureUnavailable,
     InvalidArgument,
     InvalidPlan,
+    RoundError,
     UnsupportedArgument,
     UnsupportedCombination,
     UnsupportedRelease,

@@ -45,6 +45,13 @@ class InvalidPlan(CompatError, ValueError):
     """A plan that this wrapper cannot carry out; nothing was launched."""
 
 
+class RoundError(CompatError, RuntimeError, AssertionError):
+    """A dispatch or combine out of turn; nothing was launched.
+
+    Releases disagree whether this is a ``RuntimeError`` or an ``AssertionError``; either handler catches it.
+    """
+
+
 class CompatWarning(UserWarning):
     """Something works, but not quite as on the newest release."""
 

@@ -193,8 +193,11 @@ def absence(dotted: str) -> str | None:
     lived = lifetime(dotted)
     if lived is None or (selected.release and selected.release.version in lived.releases):
         return None
-    # Of a module that is gone its names' lines say what to do.
-    told = (adapter().instead(name) for name in adapter().names if name.startswith(f"{dotted}."))
+    # Of a module that is gone its names' lines say what to do, unless they supply it.
+    below = [name for name in adapter().names if name.startswith(f"{dotted}.")]
+    if any(adapter().available(name, MISSING) for name in below):
+        return None
+    told = (adapter().instead(name) for name in below)
     instead = next(filter(None, told), lived.instead)
     return f"{NATIVE_ROOT}.{dotted}: {lived}; installed is {selected.installed}. {instead}"
 

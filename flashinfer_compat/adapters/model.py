@@ -56,7 +56,10 @@ class Adapter:
 
     def refuses(self, name: str) -> bool:
         """Whether a line may say of the whole name that this release lacks it."""
-        return any(line.support(MISSING) is Support.UNAVAILABLE for line in self._own(name))
+        return any(
+            line.support(MISSING) is Support.UNAVAILABLE and not isinstance(line, (Extended, Follows))
+            for line in self._own(name)
+        )
 
     def instead(self, name: str) -> str:
         """What a line that refuses the whole name says to do."""

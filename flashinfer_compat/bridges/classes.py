@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partialmethod
@@ -85,7 +86,10 @@ def derive(
         return native
     module, _, qualname = name.rpartition(".")
     namespace |= {"__module__": f"flashinfer_compat.{module}", "__qualname__": qualname, "__doc__": native.__doc__}
-    return type(native)(native.__name__, (*bases, native), namespace)
+    with warnings.catch_warnings():
+        # A class that FlashInfer calls deprecated says so to whoever subclasses it (PEP 702).
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return type(native)(native.__name__, (*bases, native), namespace)
 
 
 def _following(native: type, original: Any, adapted: Any) -> dict[str, Any]:

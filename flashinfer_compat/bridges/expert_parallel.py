@@ -1,8 +1,114 @@
-"""Expert-parallel communication: what FlashInfer's own factory makes is the facade's too."""
+"""Expert-parallel communication: rounds of dispatch and combine, by one set of rules checked before any launch."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from ..errors import InvalidArgument, RoundError
+from .planner import is_capturing
+
+
+class Rounds:
+    """The rounds of one instance on a workspace that other instances may share.
+
+    A round is a dispatch and its combine. 0.7.1 to 0.7.2.post1 accept overlapping rounds, more rows than a round was
+    opened for and a combine of another size, and corrupt data (csrc/trtllm_moe_alltoall.cu).
+
+    What a rank cannot see without a device synchronisation or a collective is not checked: ranks that pass different
+    sizes, and `topk_weights` on some ranks only.
+    """
+
+    _open: ClassVar[dict[Hashable, Rounds]] = {}
+
+    def __init__(self, *, capacity: int, top_k: int, workspace: Hashable) -> None:
+        self.capacity = capacity
+        self.top_k = top_k
+        self.workspace = workspace
+        self.tokens = 0
+        self.destroyed = False
+
+    def check_dispatch(self, ids: torch.Tensor, payloads: Sequence[torch.Tensor], tokens: int) -> None:
+        """Refuse a dispatch that is out of turn or does not fit.
+
+        `ids` is ``[local_num_tokens, top_k]``, each payload ``[local_num_tokens, *]``; `tokens` is the round's size.
+        """
+        self._check_usable("dispatch")
+        owner = self._open.get(self.workspace)
+        if owner is self:
+            raise RoundError("dispatch called twice without an intervening combine")
+        if owner is not None:
+            raise RoundError(
+                "another instance that shares this workspace has a dispatch awaiting its combine; "
+                "instances that share a workspace must run their rounds one after another"
+            )
+        if not 0 < tokens <= self.capacity:
+            raise InvalidArgument(f"runtime_max_tokens_per_rank={tokens} must be in (0, {self.capacity}]")
+        if ids.dim() != 2 or ids.shape[1] != self.top_k:
+            raise InvalidArgument(f"expert ids must be [local_num_tokens, {self.top_k}], got {tuple(ids.shape)}")
+        rows = ids.shape[0]
+        if rows > tokens:
+            raise InvalidArgument(f"{rows} local tokens are more than runtime_max_tokens_per_rank={tokens}")
+        for payload in payloads:
+            if payload.dim() != 2 or payload.shape[0] != rows:
+                raise InvalidArgument(f"a payload must be [{rows}, *], got {tuple(payload.shape)}")
+            if not payload.is_contiguous():
+                raise InvalidArgument("a payload must be contiguous")
+
+    def open(self, tokens: int) -> None:
+        self.tokens = tokens
+        self._open[self.workspace] = self
+
+    def check_open(self, call: str, tokens: int | None = None) -> None:
+        """Refuse `call` outside a round, or for another size than the round's."""
+        self._check_usable(call)
+        if self._open.get(self.workspace) is not self:
+            raise RoundError(f"{call} called before dispatch")
+        if tokens is not None and tokens != self.tokens:
+            raise InvalidArgument(
+                f"{call} for runtime_max_tokens_per_rank={tokens}, but its round was dispatched for {self.tokens}"
+            )
+
+    def close(self) -> None:
+        if self._open.get(self.workspace) is self:
+            del self._open[self.workspace]
+
+    def check_no_round(self, call: str) -> None:
+        """Refuse `call` while any instance that shares the workspace is in a round."""
+        self._check_usable(call)
+        if self.workspace in self._open:
+            raise RoundError(f"{call} called between dispatch and combine")
+
+    def destroy(self) -> None:
+        self.close()
+        self.destroyed = True
+
+    def _check_usable(self, call: str) -> None:
+        if self.destroyed:
+            raise RoundError(f"{call} called on a communication that has been destroyed")
+
+
+def check_mask(enabled: bool, mask: torch.Tensor | None) -> None:
+    """Refuse a mask of active ranks that the kernels of this instance were not built for, and the other way round."""
+    if not enabled:
+        if mask is not None:
+            raise InvalidArgument("active_rank_mask requires enable_rank_mask=True")
+    elif mask is None:
+        # Every release raises from C++ here, on this rank alone, while its peers wait.
+        raise InvalidArgument("enable_rank_mask=True requires an active_rank_mask on every dispatch and combine")
+    elif is_capturing():
+        raise RoundError("a round with an active_rank_mask cannot be captured: the graph would keep this mask")
+
+
+def check_statistics(experts: int, local: torch.Tensor | None) -> None:
+    """Refuse statistics of another number of experts than the workspace was laid out for."""
+    if local is not None and (experts == 0 or tuple(local.shape) != (experts,)):
+        raise InvalidArgument(
+            f"eplb_local_stats must be [{experts}], the eplb_stats_num_experts of this instance, "
+            f"got {tuple(local.shape)}"
+        )
 
 
 def of_the_facade(result: Any) -> Any:
@@ -18,4 +124,8 @@ def of_the_facade(result: Any) -> Any:
         return result  # a backend that somebody else registered
     if isinstance(ours, type) and issubclass(ours, type(result)):
         result.__class__ = ours
+    if "_alltoall" in getattr(result, "__dict__", {}):  # up to 0.7.2.post1
+        from .communication import over_the_facades_alltoall
+
+        over_the_facades_alltoall(result)
     return result

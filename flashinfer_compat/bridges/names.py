@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from ..lines import NameLine
 from ..support import MISSING, Support
 from ..surfaces import store
 from ..surfaces.model import Function
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,23 @@ class Retired(Supplied):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exported(Retired):
+    """A `Retired` name that is another name of the facade's object `of`, in each release that has it."""
+
+    of: str
+    factory: Callable[[], Any] = lambda: None
+
+    def bind(self, native: Any, name: str, release: str) -> Any:
+        from ..namespace import facade_object
+
+        if native is MISSING:
+            _deprecated(name, release, self.instead)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it has been said
+            return facade_object(self.of)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Missing(NameLine):
     """A name that only later releases have and that cannot be emulated."""
 
@@ -141,6 +161,8 @@ def _newest_signature(name: str) -> Function:
 
 
 def _deprecated(name: str, release: str, instead: str) -> None:
-    """Warn whoever reads `name`: above `bind` are the adapter and two frames of the mirrored module."""
-    message = f"flashinfer.{name} is gone from FlashInfer {release}; use {instead}"
-    warnings.warn(message, DeprecationWarning, stacklevel=6)
+    """Warn whoever reads `name`, in front of the facade's own frames and the import system's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in (_PACKAGE, "importlib"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"flashinfer.{name} is gone from FlashInfer {release}; use {instead}", DeprecationWarning, level - 1)

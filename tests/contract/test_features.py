@@ -48,9 +48,9 @@ fused_moe.gemm1_clamp_limit           unavailable  unavailable  native       nat
 fused_moe.workspace_buffer            ignored      ignored      ignored      native       native
 fused_moe.routing_metadata            unavailable  unavailable  unavailable  native       native
 comm.allreduce_mnnvl_cutedsl          unavailable  unavailable  native       native       native
-comm.moe_all_to_all                   native       native       native       unavailable  unavailable
-comm.mnnvl_moe                        native       native       native       unavailable  unavailable
-moe_ep.communication                  unavailable  native       native       native       native
+comm.moe_all_to_all                   native       native       native       emulated     emulated
+comm.mnnvl_moe                        native       native       native       emulated     emulated
+moe_ep.communication                  emulated     native       native       native       native
 moe_ep.finalize_mode                  unavailable  unavailable  unavailable  native       native
 moe_ep.routing_weights                emulated     emulated     emulated     native       native
 gdn.replay_state_cache                unavailable  native       native       native       native

@@ -511,7 +511,7 @@ def test_a_star_import_brings_flashinfers_names_and_ours() -> None:
         name for name in set(ours) - set(theirs) - set(dir(flashinfer)) if not name.startswith("_")
     } - additions == {
         *("CompatError", "CompatWarning", "FeatureUnavailable", "InvalidArgument", "InvalidPlan", "Support"),
-        *("UnsupportedArgument", "UnsupportedCombination", "UnsupportedRelease"),
+        *("RoundError", "UnsupportedArgument", "UnsupportedCombination", "UnsupportedRelease"),
         *("explain", "flashinfer_version", "include_dirs", "patch", "report", "require", "supports", "unpatch"),
     }
 
@@ -549,7 +549,8 @@ def test_an_older_spelling_works_and_says_what_to_use(name: str, release: str) -
         exec(compile(f"from {facade_name} import {attribute}", __file__, "exec"), {})
     native = namespace.native_object(name)
     if native is not MISSING:
-        assert getattr(facade_module(module), attribute) is native
+        ours = getattr(facade_module(module), attribute)
+        assert ours is native or ours.__name__ == native.__name__, "adapted, if it is not FlashInfer's own"
         assert caught == []
         return
     (warning,) = caught
@@ -564,6 +565,7 @@ def test_only_names_that_are_gone_from_the_newest_release_are_deprecated(name: s
     lived = lifetime(name)
     gone = lived is not None and "0.7.4" not in lived.releases
     gone = gone or name in (
+        "comm.trtllm_moe_alltoall.moe_a2a_active_rank_mask",  # known by the name that comm has for it
         "mla._core.get_trtllm_gen_multi_ctas_kv_counter_bytes",
         "prefill.prepare_cudnn_batch_prefill",
         "utils.determine_mla_backend",

@@ -18,11 +18,15 @@ CAUGHT_BY: dict[str, tuple[type[BaseException], ...]] = {
     "MissingImport": (ImportError,),
     "MissingModule": (ImportError, ModuleNotFoundError),
     "UnsupportedArgument": (TypeError,),
-    "UnsupportedCombination": (ValueError, NotImplementedError),
+    "UnsupportedCombination": (ValueError, NotImplementedError, RuntimeError),
     "InvalidArgument": (ValueError,),
     "InvalidPlan": (ValueError,),
+    "RoundError": (RuntimeError, AssertionError),
 }
-BUILT_IN = (AttributeError, ImportError, TypeError, ValueError, NotImplementedError, KeyError, ModuleNotFoundError)
+BUILT_IN = (
+    *(AttributeError, ImportError, TypeError, ValueError, RuntimeError, AssertionError),
+    *(NotImplementedError, KeyError, ModuleNotFoundError),
+)
 
 
 @pytest.mark.parametrize("name", CAUGHT_BY)

@@ -26,6 +26,7 @@ PUBLIC = {
     "FeatureUnavailable",
     "InvalidArgument",
     "InvalidPlan",
+    "RoundError",
     "UnsupportedArgument",
     "UnsupportedCombination",
     "UnsupportedRelease",

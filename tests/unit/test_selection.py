@@ -317,6 +317,7 @@ print(json.dumps(dir(flashinfer_compat)))
         "FeatureUnavailable",
         "InvalidArgument",
         "InvalidPlan",
+        "RoundError",
         "Support",
         "UnsupportedArgument",
         "UnsupportedCombination",
