@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PYTHON = (".py", ".pyi")
-CPP = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")
 #: No source that a person wrote is larger; generated tables are.
 LARGEST = 8 * 2**20
 _NOT_SOURCE = frozenset({"__pycache__", "node_modules"})
@@ -52,7 +51,7 @@ def listed(paths: Iterable[Path], skipped: list[Skipped]) -> Iterator[Listed]:
             below = []
             for entry in entries:
                 if entry.is_symlink():
-                    if entry.name.endswith((*PYTHON, *CPP)) or Path(entry.path).is_dir():
+                    if entry.name.endswith(PYTHON) or Path(entry.path).is_dir():
                         skipped.append(Skipped(entry.path, "a symbolic link"))
                 elif entry.is_dir(follow_symlinks=False):
                     if entry.name not in _NOT_SOURCE and not entry.name.startswith("."):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import syntax
 from .concern import Concern
-from .files import CPP, PYTHON, Listed, Skipped, listed, parse, read
+from .files import PYTHON, Listed, Skipped, listed, parse, read
 
 #: A file without any of these can get at FlashInfer only through another audited file.
 _DIRECT = re.compile(
@@ -18,7 +18,6 @@ _DIRECT = re.compile(
     rb"""|["']flashinfer[-_]python["']"""
 )
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
-_INCLUDE = re.compile(rb'#\s*include\s*[<"]flashinfer/')
 
 
 @dataclass(eq=False)
@@ -34,12 +33,11 @@ class SourceFile:
 
 
 class SourceTree:
-    """The Python files that use FlashInfer, by themselves or through each other; `cpp`: C++ files that include it."""
+    """The Python files that use FlashInfer, by themselves or through each other."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.skipped: list[Skipped] = []
         self.files: dict[str, SourceFile] = {}  # by dotted name
-        self.cpp: list[tuple[str, bytes]] = []
         self.requirements: list[Listed] = []
         self.count = 0
         self._indexed = 0
@@ -49,10 +47,6 @@ class SourceTree:
         for found in listed(paths, self.skipped):
             if found.name.endswith(PYTHON):
                 self._python(found)
-            elif found.name.endswith(CPP):
-                source = read(found.path, self.skipped)
-                if source is not None and _INCLUDE.search(source):
-                    self.cpp.append((found.path, source))
             elif _is_requirement(found.name):
                 self.requirements.append(found)
 
