@@ -17,7 +17,10 @@ class Concern:
     """A file's names and the names that each depends on; scopes are not told apart, so that nothing is lost."""
 
     def __init__(self, syntax: Syntax) -> None:
+        #: Every name and attribute in the file.
+        self.words = frozenset(_identifiers(syntax.tree))
         self._identifiers: dict[ast.AST, frozenset[str]] = {}
+        self._concerned: dict[ast.AST, bool] = {}
         self.depends: dict[str, set[str]] = {}
         #: Imports of other modules than FlashInfer's: bound name -> module and name.
         self.imports: list[tuple[str, str, str]] = []
@@ -76,6 +79,7 @@ class Concern:
     def spread(self, concerned: Callable[[str, str], bool]) -> bool:
         """Mark what depends on FlashInfer, or on an import that is `concerned`; whether anything is new."""
         before = len(self.names)
+        self._concerned.clear()
         self.names |= {name for name, module, detail in self.imports if concerned(module, detail)}
         pending = True
         while pending:
@@ -93,23 +97,33 @@ class Concern:
         return self._identifiers[node]
 
     def __contains__(self, node: ast.AST) -> bool:
-        return not self.identifiers(node).isdisjoint(self.names)
+        """Whether the node, or one in it, has a name that is marked."""
+        known = self._concerned.get(node)
+        if known is None:
+            marked = any(name in self.names for name in _own_identifiers(node))
+            known = marked or any(child in self for child in ast.iter_child_nodes(node))
+            self._concerned[node] = known
+        return known
 
 
 def _identifiers(node: ast.AST) -> Iterator[str]:
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            yield inner.id
-        elif isinstance(inner, ast.Attribute):
-            yield inner.attr
-        elif isinstance(inner, ast.Constant):
-            if isinstance(inner.value, str) and inner.value.startswith(PACKAGE):
-                yield _TEXT
-                tail = inner.value.rpartition(".")[2]
-                if tail.isidentifier():
-                    yield tail
-        elif isinstance(inner, ast.alias):
-            yield inner.asname or inner.name.partition(".")[0]
+        yield from _own_identifiers(inner)
+
+
+def _own_identifiers(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and node.value.startswith(PACKAGE):
+            yield _TEXT
+            tail = node.value.rpartition(".")[2]
+            if tail.isidentifier():
+                yield tail
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
 
 
 def _class_names(scope: Scope) -> set[str]:

@@ -105,7 +105,7 @@ class SourceTree:
                 name for name, found in self.methods().items() if any(_says(node.returns, file) for file, node in found)
             }
             for file in self.files.values():
-                file.concern.names |= methods & file.concern.depends.keys() | (methods & _words(file))
+                file.concern.names |= methods & file.concern.words
             for file in self.files.values():
 
                 def concerned(module: str, name: str, file: SourceFile = file) -> bool:
@@ -157,10 +157,6 @@ def _says(annotation: ast.expr | None, file: SourceFile) -> bool:
     if isinstance(annotation, ast.Constant):
         return str(annotation.value).partition("[")[0] in file.concern.names
     return annotation is not None and annotation in file.concern
-
-
-def _words(file: SourceFile) -> frozenset[str]:
-    return file.concern.identifiers(file.syntax.tree)
 
 
 def _tails(module: str) -> list[str]:

@@ -81,6 +81,10 @@ class Audit:
                     seen.add((finding.line, finding.symbol + finding.code.code))
                     yield finding
 
+    def _tells_nothing(self, node: ast.expr, file: SourceFile) -> bool:
+        """Whether the pinned release makes nothing of an expression, so that no other needs to be asked."""
+        return self.evaluators[self.pinned].values(node, file) == (UNKNOWN,)
+
     def _of_use(self, use: Use) -> Iterator[Finding]:
         node = use.node
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -124,6 +128,8 @@ class Audit:
             yield from self._finding(findings.MISSING_NAME, use, alias, dotted, outcomes)
 
     def _name(self, use: Use, node: ast.Attribute) -> Iterator[Finding]:
+        if self._tells_nothing(node.value, use.file):
+            return
         outcomes = {}
         symbol = ""
         for version, evaluator in self.evaluators.items():
@@ -145,6 +151,8 @@ class Audit:
 
     def _assignment(self, use: Use, node: ast.Attribute) -> Iterator[Finding]:
         """A patch onto something of FlashInfer's: where the name is not there, nothing reads what is set."""
+        if self._tells_nothing(node.value, use.file):
+            return
         outcomes, symbol = {}, ""
         for version, evaluator in self.evaluators.items():
             outcomes[version] = _WORKS
@@ -252,6 +260,8 @@ class Audit:
 
     def _probe(self, use: Use, node: ast.expr) -> Iterator[Finding]:
         """A question whose answer FlashInfer's release decides."""
+        if self._tells_nothing(node, use.file):
+            return
         answers: dict[str, frozenset[bool]] = {}
         symbol = ""
         for version, evaluator in self.evaluators.items():
@@ -339,6 +349,8 @@ class Audit:
         named = len(texts) == 2 and is_module_name(str(texts[0])) and isinstance(texts[1], str)
         if named and name not in _PROBES and str(texts[1]).isidentifier():
             yield from self._lazy(use, node, ".".join(map(str, texts)))
+        if self._tells_nothing(node.func, use.file):
+            return
         functions = {version: evaluator.values(node.func, use.file) for version, evaluator in self.evaluators.items()}
         if any(isinstance(_inner(one), (Thing, Method)) for values in functions.values() for one in values):
             self.uses += 1
