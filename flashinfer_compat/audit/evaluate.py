@@ -681,7 +681,7 @@ class Evaluator:
         definition = function.node
         if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or self._depth >= _DEEPEST:
             return (UNKNOWN,)
-        if definition not in function.file.concern and not _imports(definition):
+        if definition.name not in function.file.concern.names and not _imports(definition):
             return (UNKNOWN,)
         simple = call is None or not (call.args or call.keywords)
         if simple and (definition, function.bound) in self._returned:
