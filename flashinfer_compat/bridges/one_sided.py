@@ -137,7 +137,7 @@ class NVLinkOneSidedConfig:
 def nvlink_supported() -> bool:
     """Whether this rank's GPU has NVLinks that are all up."""
     try:
-        import pynvml  # type: ignore[import-untyped]
+        import pynvml
         from flashinfer.comm.mnnvl import MnnvlMemory
 
         if not torch.cuda.is_available():

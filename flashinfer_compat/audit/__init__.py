@@ -1,0 +1,1 @@
+"""What becomes of each use of FlashInfer in a source tree, release by release; nothing audited is imported or run."""

@@ -1,0 +1,111 @@
+"""The surfaces that an audit looks at, and what a dotted name is in each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import cast
+
+from ..surfaces import store
+from ..surfaces.model import PACKAGE, Class, Found, Function, Module, Parameter, Surface
+from .values import UNKNOWN, Instance, Literal, Method, Missing, RawModule, Thing, Value
+
+#: A wrapper's attribute that holds its compiled module.
+RAW_MODULES = ("_cached_module",)
+
+
+class Releases:
+    """The audited releases; a name counts as FlashInfer's if one of them has it."""
+
+    def __init__(self, versions: tuple[str, ...]) -> None:
+        self.surfaces: dict[str, Surface] = {version: store.open_surface(version) for version in versions}
+        self.find = cache(self._find)
+        self.known = cache(self._known)
+        self.thing = cache(self._thing)
+        self.member = cache(self._member)
+
+    def _find(self, version: str, dotted: str) -> Found | None:
+        return self.surfaces[version].find(dotted)
+
+    def _known(self, dotted: str) -> bool:
+        return any(self.find(version, dotted) is not None for version in self.surfaces)
+
+    def _thing(self, version: str, dotted: str, error: str = "AttributeError") -> Value:
+        """What ``dotted`` gives when it is read on a release."""
+        if dotted == f"{PACKAGE}.__version__":
+            return Literal(version)
+        if self.find(version, dotted) is not None:
+            return Thing(dotted)
+        holder, _, name = dotted.rpartition(".")
+        found = self.find(version, holder) if holder else None
+        if found is None:
+            # The holder itself is missing, or nothing is known of it.
+            above = self.thing(version, holder, error) if holder and holder != PACKAGE else UNKNOWN
+            return Missing(dotted, error) if isinstance(above, Missing) else UNKNOWN
+        if name.startswith("__") and name.endswith("__"):
+            return UNKNOWN
+        if isinstance(found.symbol, Module):
+            return UNKNOWN if found.symbol.dynamic and not self.known(dotted) else Missing(dotted, error)
+        if isinstance(found.symbol, Class) and self.known(dotted):
+            return Missing(dotted, error)
+        return UNKNOWN
+
+    def _member(self, version: str, of: str, name: str) -> Value:
+        """What ``object_of_the_class.name`` gives."""
+        if name in RAW_MODULES:
+            return RawModule(of)
+        found = self.find(version, of)
+        if found is None:
+            return UNKNOWN
+        member = self.surfaces[version].member(found, name)
+        if member is not None:
+            is_method = isinstance(member.symbol, Function) and not member.symbol.is_property
+            return Method(of, name) if is_method else self.annotated(version, member, "")
+        if name in self.surfaces[version].attributes(found):
+            return UNKNOWN
+        elsewhere = any(
+            holder is not None and (surface.member(holder, name) is not None or name in surface.attributes(holder))
+            for other, surface in self.surfaces.items()
+            if (holder := self.find(other, of))
+        )
+        return Missing(f"{of}.{name}") if elsewhere else UNKNOWN
+
+    def annotated(self, version: str, found: Found, annotation: str) -> Value:
+        """An instance of the class of FlashInfer's that an annotation names, if it names one."""
+        name = (annotation or getattr(found.symbol, "returns", None) or "").strip("\"'").partition("[")[0]
+        if not name.replace(".", "").isidentifier():
+            return UNKNOWN
+        there = self.find(version, f"{found.module}.{name}")
+        return Instance(f"{found.module}.{name}") if there and isinstance(there.symbol, Class) else UNKNOWN
+
+    def called(self, version: str, dotted: str) -> Value:
+        """What calling a class or function gives."""
+        found = self.find(version, dotted)
+        if found is None:
+            return UNKNOWN
+        if isinstance(found.symbol, Class):
+            return Instance(dotted)
+        return self.annotated(version, found, "") if isinstance(found.symbol, Function) else UNKNOWN
+
+    def signature(self, version: str, value: Value) -> tuple[tuple[Parameter, ...], dict[str, str]] | None:
+        """What a call of `value` may pass: parameters, and keywords that a decorator takes; None if not known."""
+        surface = self.surfaces[version]
+        if isinstance(value, Method):
+            holder = self.find(version, value.of)
+            found = surface.member(holder, value.name) if holder else None
+        elif isinstance(value, Thing):
+            found = self.find(version, value.dotted)
+        else:
+            return None
+        if found is None:
+            return None
+        if isinstance(found.symbol, Class):
+            parameters = surface.constructor(found)
+            return None if parameters is None else (parameters, surface.accepts(found))
+        if not isinstance(found.symbol, Function) or found.symbol.overloads:
+            return None
+        parameters = found.symbol.parameters
+        static = "staticmethod" in found.symbol.decorators
+        bound = isinstance(value, Method) or "classmethod" in found.symbol.decorators
+        if bound and not static:
+            parameters = parameters[1:]
+        return parameters, cast(dict[str, str], dict(found.symbol.accepts))
