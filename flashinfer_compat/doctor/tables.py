@@ -47,6 +47,8 @@ def _lines_of(tree: ast.Module) -> Iterator[TableLine]:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(target, ast.Name) and node.value:
             bound[target.id] = node.value
+        elif isinstance(node, ast.FunctionDef) and isinstance(node.body[-1], ast.Return) and node.body[-1].value:
+            bound[node.name] = node.body[-1].value  # what several lines have in common
     table = bound.get("LINES")
     if isinstance(table, ast.Dict):
         for key, value in zip(table.keys, table.values, strict=True):
@@ -63,6 +65,8 @@ def _calls(value: ast.expr, bound: dict[str, ast.expr]) -> Iterator[ast.Call]:
             yield from _calls(one, bound)
     elif isinstance(value, ast.Starred):
         yield from _calls(value.value, bound)
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in bound:
+        yield from _calls(bound[value.func.id], bound)
     elif isinstance(value, ast.Call):
         yield value
 

@@ -61,7 +61,8 @@ def test_each_name_that_this_release_lacks_says_which_have_it(release: str, reco
     assert [module for module, said in missing.items() if str(lifetime(module)) not in said] == []
     record_property("lacking", dict(counted))
     assert counted["says which"] > (5 if release in ("0.7.3", "0.7.4") else 200)
-    assert counted["there all the same"] == 0
+    if release != "0.7.3":  # which is presented on the code of 0.7.4: what that adds is there
+        assert counted["there all the same"] == 0
 
 
 def test_each_name_that_this_release_has_is_there(release: str) -> None:

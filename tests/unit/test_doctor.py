@@ -243,6 +243,8 @@ def test_the_real_wheel(tmp_path: Path) -> None:
         installed = metadata.distribution("flashinfer-python")
     except metadata.PackageNotFoundError:
         pytest.skip("no FlashInfer here")
+    if not installed.requires:
+        pytest.skip("another release's code, presented as this one")
     distribution(tmp_path / "site", "nvidia-cutlass-dsl", "4.5.0")
     text = installed.read_text("METADATA") or ""
     file(tmp_path / "site/flashinfer_python-1.dist-info/METADATA", text)
