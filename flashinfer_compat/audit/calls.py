@@ -86,9 +86,9 @@ def _is_changed(node: ast.Name, file: SourceFile) -> bool:
 def _spread(node: ast.expr, file: SourceFile, evaluator: Evaluator, found: Arguments) -> None:
     """The keywords of ``**mapping``, where the source writes it: literally, with ``dict(...)``, item by item."""
     if isinstance(node, ast.Dict):
-        _literal(node, file, evaluator, found, found.keywords)
+        _literal(node, file, evaluator, found)
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+    if isinstance(node, ast.Call) and _is_mapping(node):
         found.keywords += [keyword.arg for keyword in node.keywords if keyword.arg]
         found.more_keywords = found.more_keywords or any(keyword.arg is None for keyword in node.keywords)
         return
@@ -129,12 +129,12 @@ def _is_mapping(node: object) -> bool:
     )
 
 
-def _literal(node: ast.Dict, file: SourceFile, evaluator: Evaluator, found: Arguments, keywords: list[str]) -> None:
+def _literal(node: ast.Dict, file: SourceFile, evaluator: Evaluator, found: Arguments) -> None:
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             _spread(value, file, evaluator, found)
         elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-            keywords.append(key.value)
+            found.keywords.append(key.value)
         else:
             found.more_keywords = True
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from packaging.version import Version
 
 from ..adapters import RELEASES
 from ..surfaces import store
@@ -45,8 +46,8 @@ def audit(paths: tuple[Path, ...], source: str, target: str, style: str, baselin
     requirements = declared(tree.requirements, tree.skipped)
     written_for = (pinned(requirements, known) if source == "auto" else source) or _SUPPORTED[-1]
     versions = _SUPPORTED if target == "all" else (target,)
-    ordered = [version for version in known if version in {*versions, written_for}]
-    checked = Audit(tree, Releases(tuple(sorted(ordered, key=_position))), written_for)
+    ordered = sorted({*versions, written_for}, key=Version)
+    checked = Audit(tree, Releases(tuple(ordered)), written_for)
     found = [replace(one, facade=answer(one.code, one.symbol, one.outcomes, one.defined)) for one in checked.found()]
     accepted = _fingerprints(baseline)
     found = [one for one in found if one.fingerprint not in accepted]
@@ -71,13 +72,6 @@ def audit(paths: tuple[Path, ...], source: str, target: str, style: str, baselin
         _print(found, tree, checked, written_for)
     if any(one.worst.is_failure for one in found):
         sys.exit(1)
-
-
-def _position(version: str) -> tuple[int, ...]:
-    from packaging.version import Version
-
-    parsed = Version(version)
-    return (*parsed.release, parsed.post or 0)
 
 
 def _fingerprints(baseline: Path | None) -> frozenset[str]:

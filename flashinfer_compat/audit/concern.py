@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from ..surfaces.model import PACKAGE
+from ..surfaces.names import is_flashinfer
 from .releases import RAW_MODULES
-from .syntax import Attempt, Binding, Branch, Scope, Syntax
+from .syntax import Attempt, Binding, Branch, Scope, Syntax, tail
 
 #: Stands for FlashInfer itself where a text names one of its modules.
 _TEXT = f'"{PACKAGE}"'
@@ -51,7 +52,7 @@ class Concern:
         passed: set[str] = set()
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
             passed.update(self.identifiers(argument))
-        for name in filter(None, (_tail(node.func), *(_tail(one) for one in node.args[:1]))):
+        for name in filter(None, (tail(node.func), *(tail(one) for one in node.args[:1]))):
             calls.setdefault(name, set()).update(passed)
 
     def _binding(self, name: str, binding: Binding, calls: dict[str, set[str]]) -> None:
@@ -60,7 +61,7 @@ class Concern:
         node = binding.node
         if binding.kind in ("import", "from"):
             module = binding.module
-            if module == PACKAGE or module.startswith(f"{PACKAGE}."):
+            if is_flashinfer(module):
                 self.names.add(name)
             else:
                 self.imports.append((name, module, str(binding.detail)))
@@ -132,7 +133,3 @@ def _identifiers(node: ast.AST) -> Iterator[str]:
                 yield tail
     elif isinstance(node, ast.alias):
         yield node.asname or node.name.partition(".")[0]
-
-
-def _tail(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

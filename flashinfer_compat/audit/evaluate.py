@@ -8,9 +8,9 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from ..surfaces.model import PACKAGE
+from ..surfaces.names import is_flashinfer
 from .releases import RAW_MODULES, Releases
-from .syntax import Attempt, Binding, Branch, Guard, Scope, Where
+from .syntax import Attempt, Binding, Branch, Guard, Scope, Where, tail
 from .tree import SourceFile, SourceTree, absolute, calls_of
 from .values import (
     UNKNOWN,
@@ -60,6 +60,7 @@ class Evaluator:
         self.version = version
         self._memo: dict[ast.AST, Values] = {}
         self._failures: dict[ast.Try, tuple[ast.AST, Missing, ast.ExceptHandler] | None] = {}
+        self._attempted: dict[ast.Try, list[tuple[ast.AST, Missing | None]]] = {}
         self._live: dict[Guard, bool | None] = {}
         self._calls: dict[SourceFile, dict[str, list[ast.Call]]] = {}
         self._depth = 0
@@ -142,7 +143,7 @@ class Evaluator:
             known = [value for value in values if value != UNKNOWN and value != Literal(None)]
             return tuple(known) or self._annotation(node.annotation, file) or values
         if binding.kind == "item" and isinstance(node, ast.expr) and isinstance(binding.detail, tuple):
-            return self._items((*self.values(node, file), *self._appended(node, file)), binding.detail, file)
+            return self._items((*self.values(node, file), *self._appended(node, file)), binding.detail)
         if binding.kind == "define":
             return (Own(node, file),)
         if binding.kind == "parameter" and isinstance(node, ast.arg):
@@ -151,11 +152,11 @@ class Evaluator:
 
     def _appended(self, node: ast.expr, file: SourceFile) -> Values:
         """What the file appends to a list of this name, as one list."""
-        name = _tail(node)
+        name = tail(node)
         added = [
             call.args[0]
             for call in self._calls_of(file).get("append", ())
-            if call.args and isinstance(call.func, ast.Attribute) and name and _tail(call.func.value) == name
+            if call.args and isinstance(call.func, ast.Attribute) and name and tail(call.func.value) == name
         ]
         return (Written(ast.List(added[:_LONGEST], ast.Load()), file),) if added else ()
 
@@ -167,7 +168,7 @@ class Evaluator:
     def on_listcomp(self, node: ast.ListComp, file: SourceFile, env: Environment) -> Values:
         return (Written(ast.List([node.elt], ast.Load()), file),)
 
-    def _items(self, values: Values, path: tuple[int, ...], file: SourceFile) -> Values:
+    def _items(self, values: Values, path: tuple[int, ...]) -> Values:
         """The elements at `path` of what is unpacked or iterated; -1 stands for every element."""
         for index in path:
             inner: list[Value] = []
@@ -191,7 +192,7 @@ class Evaluator:
         if isinstance(node, ast.BinOp):
             return self._annotation(node.left, file) or self._annotation(node.right, file)
         if isinstance(node, ast.Subscript):
-            return self._annotation(node.slice, file) if _tail(node.value) in ("Optional", "Union") else ()
+            return self._annotation(node.slice, file) if tail(node.value) in ("Optional", "Union") else ()
         if isinstance(node, (ast.Name, ast.Attribute)):
             found = [self._instance(value) for value in self.values(node, file)]
             return tuple(value for value in found if value != UNKNOWN)
@@ -224,7 +225,7 @@ class Evaluator:
             shift = int(is_method and isinstance(call.func, ast.Attribute))
             found += self._passed(call.args, call, node.arg, position, shift, file)
         for call in (*calls.get("partial", ()), *calls.get("MethodType", ())):
-            if call.args and _tail(call.args[0]) == function.name:
+            if call.args and tail(call.args[0]) == function.name:
                 found += self._passed(call.args[1:], call, node.arg, position, 0, file)
         return tuple(dict.fromkeys(value for value in found if value != UNKNOWN)) or (UNKNOWN,)
 
@@ -248,13 +249,13 @@ class Evaluator:
     # Modules and attributes
 
     def _module(self, module: str, file: SourceFile) -> Values:
-        if module == PACKAGE or module.startswith(f"{PACKAGE}."):
+        if is_flashinfer(module):
             return (self.releases.thing(self.version, module, "ImportError"),)
         own = self.tree.find(absolute(module, file.module, file.is_package))
         return (OwnModule(own),) if own is not None else (UNKNOWN,)
 
     def _imported(self, module: str, name: str, file: SourceFile) -> Values:
-        if module == PACKAGE or module.startswith(f"{PACKAGE}."):
+        if is_flashinfer(module):
             return (self.releases.thing(self.version, f"{module}.{name}", "ImportError"),)
         target = absolute(module, file.module, file.is_package)
         own = self.tree.find(target)
@@ -348,37 +349,32 @@ class Evaluator:
 
     def on_subscript(self, node: ast.Subscript, file: SourceFile, env: Environment) -> Values:
         found: list[Value] = []
-        keys = [value.value for value in self.values(node.slice, file, env) if isinstance(value, Literal)]
+        key = self._key(node.slice, file, env)
         for value in self.values(node.value, file, env):
             if isinstance(value, Written):
-                found += self._element(value, keys[0] if keys else None)
-            elif isinstance(value, Literal) and isinstance(value.value, (str, tuple)) and keys:
+                found += self._element(value, key)
+            elif isinstance(value, Literal) and isinstance(value.value, (str, tuple)):
                 try:
-                    found.append(Literal(value.value[keys[0]]))
+                    found.append(Literal(value.value[key]))
                 except (TypeError, IndexError):
-                    found.append(UNKNOWN)
-            elif (
-                isinstance(value, Literal)
-                and isinstance(value.value, (str, tuple))
-                and isinstance(node.slice, ast.Slice)
-            ):
-                bounds = [
-                    self.values(part, file, env) if part else (Literal(None),)
-                    for part in (node.slice.lower, node.slice.upper)
-                ]
-                if all(len(bound) == 1 and isinstance(bound[0], Literal) for bound in bounds):
-                    start, stop = (bound[0].value for bound in bounds)  # type: ignore[union-attr]
-                    found.append(Literal(value.value[start:stop]))
-                else:
                     found.append(UNKNOWN)
             else:
                 found.append(UNKNOWN)
         return tuple(found)
 
+    def _key(self, node: ast.expr | None, file: SourceFile, env: Environment) -> Any:
+        """A subscript's index, key or slice; None where it is not known, which no text or tuple takes."""
+        if isinstance(node, ast.Slice):
+            bounds = [self.values(part, file, env) if part else (Literal(None),) for part in (node.lower, node.upper)]
+            known = [one[0].value for one in bounds if len(one) == 1 and isinstance(one[0], Literal)]
+            return slice(*known) if len(known) == len(bounds) else None
+        keys = [value.value for value in self.values(node, file, env) if isinstance(value, Literal)] if node else []
+        return keys[0] if keys else None
+
     def _element(self, value: Written, key: Any) -> Values:
         node = value.node
         if isinstance(node, ast.Dict):
-            pairs = [(one, element) for one, element in zip(node.keys, node.values, strict=True)]
+            pairs = zip(node.keys, node.values, strict=True)
             chosen = [element for one, element in pairs if isinstance(one, ast.Constant) and one.value == key]
             return tuple(found for element in chosen or node.values for found in self.values(element, value.file))
         elements = node.elts[key : key + 1] if isinstance(key, int) and key >= 0 else node.elts
@@ -457,7 +453,7 @@ class Evaluator:
     # Calls
 
     def on_call(self, node: ast.Call, file: SourceFile, env: Environment) -> Values:
-        name = _tail(node.func)
+        name = tail(node.func)
         special = getattr(self, f"_call_{name}", None)
         if special is not None and (isinstance(node.func, ast.Name) or name not in ("all", "any")):
             values: Values | None = special(node, file, env)
@@ -506,9 +502,6 @@ class Evaluator:
             return (self.releases.thing(self.version, f"{texts[0]}.{texts[1]}"),)
         return ()
 
-    def _arguments(self, node: ast.Call, file: SourceFile, env: Environment) -> list[Values]:
-        return [self.values(one, file, env) for one in node.args if not isinstance(one, ast.Starred)]
-
     def _call_import_module(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         found: list[Value] = []
         for value in self.values(node.args[0], file, env) if node.args else ():
@@ -531,37 +524,47 @@ class Evaluator:
                 found.append(value)
         return tuple(found)
 
+    def _looked_up(self, node: ast.Call, file: SourceFile, env: Environment) -> list[tuple[Value, Values]] | None:
+        """What ``getattr`` and ``hasattr`` ask and what they find there; None where the name is not known."""
+        found = []
+        for name in self.values(node.args[1], file, env):
+            if not isinstance(name, Literal) or not isinstance(name.value, str):
+                return None
+            for holder in self.values(node.args[0], file, env):
+                found.append((holder, self.attribute(holder, name.value, file)))
+        return found
+
     def _call_getattr(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         if len(node.args) < 2:
             return None
+        looked_up = self._looked_up(node, file, env)
+        if looked_up is None:
+            return (UNKNOWN,)
         found: list[Value] = []
-        for name in self.values(node.args[1], file, env):
-            if not isinstance(name, Literal) or not isinstance(name.value, str):
-                return (UNKNOWN,)
-            for holder in self.values(node.args[0], file, env):
-                for value in self.attribute(holder, name.value, file):
-                    if isinstance(value, Missing) and len(node.args) > 2 and not isinstance(holder, Missing):
-                        found += self.values(node.args[2], file, env)
-                    else:
-                        found.append(value)
+        for holder, values in looked_up:
+            for value in values:
+                if isinstance(value, Missing) and len(node.args) > 2 and not isinstance(holder, Missing):
+                    found += self.values(node.args[2], file, env)
+                else:
+                    found.append(value)
         return tuple(found)
 
     def _call_hasattr(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         if len(node.args) < 2:
             return None
+        looked_up = self._looked_up(node, file, env)
+        if looked_up is None:
+            return (UNKNOWN,)
         found: list[Value] = []
-        for name in self.values(node.args[1], file, env):
-            if not isinstance(name, Literal) or not isinstance(name.value, str):
-                return (UNKNOWN,)
-            for holder in self.values(node.args[0], file, env):
-                if isinstance(holder, Missing):
-                    found.append(holder)
-                    continue
-                values = self.attribute(holder, name.value, file)
-                known = isinstance(holder, (Thing, Instance)) and values != (UNKNOWN,)
-                known = known or (isinstance(holder, Literal) and holder.value is None)
-                is_there = not any(isinstance(value, Missing) for value in values) and holder != Literal(None)
-                found.append(Literal(is_there) if known else UNKNOWN)
+        for holder, values in looked_up:
+            if isinstance(holder, Missing):
+                found.append(holder)
+            elif holder == Literal(None):
+                found.append(Literal(False))
+            elif isinstance(holder, (Thing, Instance)) and values != (UNKNOWN,):
+                found.append(Literal(not any(isinstance(value, Missing) for value in values)))
+            else:
+                found.append(UNKNOWN)
         return tuple(found)
 
     def _call_callable(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
@@ -630,10 +633,8 @@ class Evaluator:
         functions = self.values(node.args[0], file, env) if node.args else ()
         return tuple(one if one == UNKNOWN else Partial(one, node, file) for one in functions)
 
-    def _call_methodtype(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
+    def _call_MethodType(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         return self.values(node.args[0], file, env) if node.args else None
-
-    _call_MethodType = _call_methodtype
 
     def _call_cast(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         return self.values(node.args[1], file, env) if len(node.args) == 2 else None
@@ -658,9 +659,8 @@ class Evaluator:
 
     def _call_split(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
         holder = self.values(node.func.value, file, env) if isinstance(node.func, ast.Attribute) else ()
-        arguments = [
-            one[0].value for one in self._arguments(node, file, env) if len(one) == 1 and isinstance(one[0], Literal)
-        ]
+        given = [self.values(one, file, env) for one in node.args if not isinstance(one, ast.Starred)]
+        arguments = [one[0].value for one in given if len(one) == 1 and isinstance(one[0], Literal)]
         if len(holder) == 1 and isinstance(holder[0], Literal) and isinstance(holder[0].value, str) and arguments:
             try:
                 return (Literal(tuple(holder[0].value.split(*arguments))),)
@@ -721,13 +721,13 @@ class Evaluator:
         for guard in where.guards:
             if guard in held:
                 continue
-            live = self.holds(guard, file, where)
+            live = self.holds(guard, file)
             if live is False:
                 return False
             certain = certain and live
         return certain
 
-    def holds(self, guard: Guard, file: SourceFile, where: Where | None = None) -> bool | None:
+    def holds(self, guard: Guard, file: SourceFile) -> bool | None:
         if guard not in self._live:
             self._live[guard] = None
             self._live[guard] = self._holds(guard, file)
@@ -766,6 +766,8 @@ class Evaluator:
 
     def _uses(self, statement: ast.Try, file: SourceFile) -> list[tuple[ast.AST, Missing | None]]:
         """The uses of FlashInfer in a try statement's body, and what is missing for each."""
+        if statement in self._attempted:
+            return self._attempted[statement]
         found: list[tuple[ast.AST, Missing | None]] = []
         for node in _body_nodes(statement.body):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -779,6 +781,7 @@ class Evaluator:
                     found.append((node, values[0]))  # type: ignore[arg-type]
                 elif any(isinstance(value, Thing) for value in values):
                     found.append((node, None))
+        self._attempted[statement] = found
         return found
 
     def import_failure(self, node: ast.Import | ast.ImportFrom, file: SourceFile) -> Missing | bool | None:
@@ -791,7 +794,7 @@ class Evaluator:
             else:
                 module = "." * node.level + (node.module or "")
                 names = [module, *([f"{module}.{alias.name}"] if alias.name != "*" else [])]
-            if module == PACKAGE or module.startswith(f"{PACKAGE}."):
+            if is_flashinfer(module):
                 concerned = True
                 for name in names:
                     value = self.releases.thing(self.version, name, "ImportError")
@@ -916,7 +919,7 @@ def catching(statement: ast.Try, error: str) -> ast.ExceptHandler | None:
     catches = _CATCHES.get(error, ("Exception", "BaseException"))
     for handler in statement.handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        if any(kind is None or _tail(kind) in catches for kind in kinds):
+        if any(kind is None or tail(kind) in catches for kind in kinds):
             return handler
     return None
 
@@ -926,17 +929,17 @@ def _is_lookup(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return isinstance(node.ctx, ast.Load)
     lookups = ("import_module", "__import__", "find_spec", "getattr")
-    return isinstance(node, ast.Call) and _tail(node.func) in lookups
+    return isinstance(node, ast.Call) and tail(node.func) in lookups
 
 
 def is_module_name(text: str) -> bool:
-    return (text == PACKAGE or text.startswith(f"{PACKAGE}.")) and all(map(str.isidentifier, text.split(".")))
+    return is_flashinfer(text) and all(map(str.isidentifier, text.split(".")))
 
 
 def _imports(node: ast.AST) -> bool:
     """Whether a function imports what it is given the name of."""
     return any(
-        isinstance(inner, ast.Call) and _tail(inner.func) in ("import_module", "__import__", "find_spec")
+        isinstance(inner, ast.Call) and tail(inner.func) in ("import_module", "__import__", "find_spec")
         for inner in ast.walk(node)
     )
 
@@ -953,10 +956,6 @@ def _body_nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
-
-
-def _tail(node: ast.AST | None) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {

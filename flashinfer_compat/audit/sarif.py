@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ _LEVELS = {
 
 def as_sarif(found: Iterable[Finding], root: Path) -> dict[str, Any]:
     """The log; paths below `root` are written relative to it."""
-    used: Sequence[Finding] = list(found)
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -39,7 +38,7 @@ def as_sarif(found: Iterable[Finding], root: Path) -> dict[str, Any]:
                         ],
                     }
                 },
-                "results": [_result(finding, root) for finding in used],
+                "results": [_result(finding, root) for finding in found],
             }
         ],
     }

@@ -106,8 +106,6 @@ _KEPT = (
     ast.Compare,
     ast.Tuple,
     ast.Name,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
 )
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -118,6 +116,11 @@ def read(tree: ast.Module) -> Syntax:
     reader = _Reader(Syntax(tree, scope, [], {}, {tree: scope}))
     reader.block(tree.body, Where(scope))
     return reader.syntax
+
+
+def tail(node: ast.AST | None) -> str:
+    """The last name of ``a.b.c`` or ``c``; "" of anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def ends(block: Sequence[ast.stmt]) -> bool:

@@ -192,6 +192,5 @@ def calls_of(file: SourceFile) -> dict[str, list[ast.Call]]:
     found: dict[str, list[ast.Call]] = {}
     for node, _ in file.syntax.nodes:
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            found.setdefault(name, []).append(node)
+            found.setdefault(syntax.tail(node.func), []).append(node)
     return found

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from ..surfaces.model import PACKAGE, Kind
+from ..surfaces.names import is_flashinfer
 from . import findings
 from .calls import Arguments, Bound, arguments_of, bind
 from .evaluate import Evaluator, catching, is_module_name
 from .findings import Effect, Finding, Outcome
 from .releases import Releases
-from .syntax import Attempt, Branch, Where, ends
+from .syntax import Attempt, Branch, Where, ends, tail
 from .tree import SourceFile, SourceTree
 from .values import UNKNOWN, Instance, Literal, Method, Missing, Partial, RawModule, Thing, Value, Values, truths
 
@@ -100,8 +101,6 @@ class Audit:
             yield from self._comparison(use, node)
         elif isinstance(node, ast.Tuple):
             yield from self._table(use, node)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            pass
 
     # Names
 
@@ -111,11 +110,11 @@ class Audit:
         for alias in node.names:
             if isinstance(node, ast.Import):
                 dotted = alias.name
-            elif node.level or not (node.module or "").startswith(PACKAGE):
+            elif node.level:
                 continue
             else:
                 dotted = str(node.module) if alias.name == "*" else f"{node.module}.{alias.name}"
-            if dotted != PACKAGE and not dotted.startswith(f"{PACKAGE}."):
+            if not is_flashinfer(dotted):
                 continue
             self.uses += 1
             outcomes = {}
@@ -161,7 +160,7 @@ class Audit:
                     continue
                 value = self.releases.thing(version, f"{holder.dotted}.{node.attr}")
                 symbol = f"{holder.dotted}.{node.attr}"
-                if isinstance(value, Missing) and self._reached(use, evaluator) is not False:
+                if isinstance(value, Missing) and self._reached(use, evaluator):
                     why = f"{symbol} is not there: nothing reads what is assigned"
                     outcomes[version] = Outcome(Effect.OFF, why)
         if symbol and self.releases.known(symbol):
@@ -170,13 +169,13 @@ class Audit:
 
     def _missing(self, missing: Missing, use: Use, evaluator: Evaluator, bound: str) -> Outcome:
         """What becomes of a use that misses a name: its guards decide."""
-        if self._reached(use, evaluator) is False:
+        if not self._reached(use, evaluator):
             return Outcome(Effect.NOT_REACHED, "not reached")
         why = f"{missing.error}: {missing.dotted}"
-        guard = self._caught(use, missing.error)
-        return self._handled(guard, use, evaluator, bound, why) if guard is not None else Outcome(Effect.BREAKS, why)
+        handler = self._caught(use, missing.error)
+        return self._handled(handler, use, evaluator, bound, why)
 
-    def _reached(self, use: Use, evaluator: Evaluator) -> bool | None:
+    def _reached(self, use: Use, evaluator: Evaluator) -> bool:
         """Whether the use is reached; in a try statement that fails earlier it is not."""
         for guard in use.where.guards:
             if isinstance(guard, Attempt) and guard.part == "body":
@@ -188,20 +187,21 @@ class Audit:
         return True
 
     @staticmethod
-    def _caught(use: Use, error: str) -> tuple[ast.Try, ast.ExceptHandler] | None:
-        """The innermost try statement around the use that catches an error, and its handler."""
+    def _caught(use: Use, error: str) -> ast.ExceptHandler | None:
+        """The handler of the innermost try statement around the use that catches an error."""
         for guard in reversed(use.where.guards):
             if isinstance(guard, Attempt) and guard.part == "body":
                 handler = catching(guard.statement, error)
                 if handler is not None:
-                    return guard.statement, handler
+                    return handler
         return None
 
     def _handled(
-        self, guard: tuple[ast.Try, ast.ExceptHandler], use: Use, evaluator: Evaluator, bound: str, why: str
+        self, handler: ast.ExceptHandler | None, use: Use, evaluator: Evaluator, bound: str, why: str
     ) -> Outcome:
-        """What a handler does about an error: another path, nothing, or the error again."""
-        _, handler = guard
+        """What a handler, if there is one, does about an error: another path, nothing, or the error again."""
+        if handler is None:
+            return Outcome(Effect.BREAKS, why)
         if ends(handler.body) and isinstance(handler.body[-1], ast.Raise):
             return Outcome(Effect.BREAKS, f"{why}, raised again")
         rebound: set[str] = set()
@@ -244,21 +244,21 @@ class Audit:
         """``("flashinfer.module", "name")`` in a table of names to look for."""
         texts = [one.value if isinstance(one, ast.Constant) else None for one in node.elts]
         if len(texts) == 2 and all(isinstance(text, str) for text in texts) and is_module_name(str(texts[0])):
-            yield from self._listed(use, node, ".".join(map(str, texts)))
+            dotted = ".".join(map(str, texts))
+            self.uses += self.releases.known(dotted)
+            lost = Outcome(Effect.OFF, f"{dotted} is looked for and not found")
+            yield from self._named(findings.PROBE, use, node, dotted, lost)
 
-    def _listed(self, use: Use, node: ast.AST, dotted: str) -> Iterator[Finding]:
-        if not self.releases.known(dotted):
-            return
-        self.uses += 1
-        outcomes = {
-            version: Outcome(Effect.OFF, f"{dotted} is looked for and not found")
-            if isinstance(self.releases.thing(version, dotted), Missing)
-            else _WORKS
-            for version in self.evaluators
-        }
-        yield from self._finding(findings.PROBE, use, node, dotted, outcomes)
+    def _named(self, code: findings.Code, use: Use, node: ast.AST, dotted: str, lost: Outcome) -> Iterator[Finding]:
+        """A name of FlashInfer's given as text, `lost` on a release that does not have it."""
+        if self.releases.known(dotted):
+            outcomes = {
+                version: lost if isinstance(self.releases.thing(version, dotted), Missing) else _WORKS
+                for version in self.evaluators
+            }
+            yield from self._finding(code, use, node, dotted, outcomes)
 
-    def _probe(self, use: Use, node: ast.expr) -> Iterator[Finding]:
+    def _probe(self, use: Use, node: ast.Call) -> Iterator[Finding]:
         """A question whose answer FlashInfer's release decides."""
         if self._tells_nothing(node, use.file):
             return
@@ -274,19 +274,13 @@ class Audit:
         self.uses += 1
         outcomes = {}
         for version, evaluator in self.evaluators.items():
-            lost = answers[version] == {False} and self._reached(use, evaluator) is not False
+            lost = answers[version] == {False} and self._reached(use, evaluator)
             outcomes[version] = self._turned_off(use, node, f"{symbol} is not there") if lost else _WORKS
         yield from self._finding(findings.PROBE, use, node, symbol, outcomes)
 
-    def _asked(self, node: ast.expr, use: Use, evaluator: Evaluator) -> str:
+    def _asked(self, node: ast.Call, use: Use, evaluator: Evaluator) -> str:
         """What a question is about."""
-        if isinstance(node, ast.Compare):
-            return next(
-                (found for one in (node.left, *node.comparators) if (found := self._asked(one, use, evaluator))), ""
-            )
-        if not isinstance(node, ast.Call):
-            return ""
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = tail(node.func)
         if name in ("hasattr", "getattr") and len(node.args) > 1:
             holders = evaluator.values(node.args[0], use.file)
             names = evaluator.values(node.args[1], use.file)
@@ -342,13 +336,15 @@ class Audit:
     # Calls
 
     def _call(self, use: Use, node: ast.Call) -> Iterator[Finding]:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = tail(node.func)
         if name in _PROBES:
             yield from self._probe(use, node)
         texts = [one.value if isinstance(one, ast.Constant) else None for one in node.args[:2]]
         named = len(texts) == 2 and is_module_name(str(texts[0])) and isinstance(texts[1], str)
         if named and name not in _PROBES and str(texts[1]).isidentifier():
-            yield from self._lazy(use, node, ".".join(map(str, texts)))
+            dotted = ".".join(map(str, texts))
+            lost = Outcome(Effect.LATER, f"{dotted} is looked up when it is first used, and is not there")
+            yield from self._named(findings.MISSING_NAME, use, node, dotted, lost)
         if self._tells_nothing(node.func, use.file):
             return
         functions = {version: evaluator.values(node.func, use.file) for version, evaluator in self.evaluators.items()}
@@ -357,17 +353,6 @@ class Audit:
             yield from self._bound(use, node, functions)
         if any(isinstance(one, RawModule) for one in functions[self.pinned]):
             yield from self._raw(use, node, functions[self.pinned])
-
-    def _lazy(self, use: Use, node: ast.Call, dotted: str) -> Iterator[Finding]:
-        if not self.releases.known(dotted):
-            return
-        outcomes = {
-            version: Outcome(Effect.LATER, f"{dotted} is looked up when it is first used, and is not there")
-            if isinstance(self.releases.thing(version, dotted), Missing)
-            else _WORKS
-            for version in self.evaluators
-        }
-        yield from self._finding(findings.MISSING_NAME, use, node, dotted, outcomes)
 
     def _bound(self, use: Use, node: ast.Call, functions: dict[str, Values]) -> Iterator[Finding]:
         """A call of FlashInfer's, bound to what each release takes."""
@@ -379,16 +364,12 @@ class Audit:
         symbol = next((_symbol(values) for values in functions.values() if _symbol(values)), "")
         for version, fits in fitting.items():
             evaluator = self.evaluators[version]
-            if not fits or self._reached(use, evaluator) is False:
+            if not fits or not self._reached(use, evaluator):
                 continue
             if all(not one.fits for one in fits):
                 for code, why in _wrong(fits[0]):
-                    guard = self._caught(use, "TypeError")
-                    outcomes[version][code] = (
-                        Outcome(Effect.BREAKS, f"TypeError: {why}")
-                        if guard is None
-                        else self._handled(guard, use, evaluator, "", f"TypeError: {why}")
-                    )
+                    handler = self._caught(use, "TypeError")
+                    outcomes[version][code] = self._handled(handler, use, evaluator, "", f"TypeError: {why}")
             elif pinned and version != self.pinned:
                 shifted = _shifted(pinned[0], fits[0])
                 if shifted:
@@ -526,7 +507,7 @@ def _does_something(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Return):
         return not (statement.value is None or isinstance(statement.value, ast.Constant))
     if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, (ast.Call, ast.Constant)) and True
+        return not isinstance(statement.value, (ast.Call, ast.Constant))
     if isinstance(statement, ast.Assign):
         return not isinstance(statement.value, ast.Constant)
     return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Hashable, Sequence
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
 
-from ..errors import InvalidArgument, RoundError
+from ..errors import FeatureUnavailable, InvalidArgument, RoundError
 from .planner import is_capturing
 
 
@@ -109,6 +111,29 @@ def check_statistics(experts: int, local: torch.Tensor | None) -> None:
             f"eplb_local_stats must be [{experts}], the eplb_stats_num_experts of this instance, "
             f"got {tuple(local.shape)}"
         )
+
+
+def check_statistics_size(experts: int, num_experts: int) -> None:
+    """Refuse to lay a workspace out for statistics of more experts than there are."""
+    if not 0 <= experts <= num_experts:
+        raise InvalidArgument("eplb_stats_num_experts must be in [0, num_experts]")
+
+
+_MODULES: dict[str, ModuleType] = {}
+
+
+def native_module(module: str, wanted: str, instead: str) -> ModuleType:
+    """A module of moe_ep's communication, on which `wanted` is built; imported by the first call alone."""
+    found = _MODULES.get(module)
+    if found is None:
+        try:
+            found = importlib.import_module(f"flashinfer.moe_ep.backends.split.comm.{module}")
+        except ImportError as error:
+            raise FeatureUnavailable(
+                f"flashinfer.{wanted}: the installed FlashInfer has no moe_ep module {module} to build it on. {instead}"
+            ) from error
+        _MODULES[module] = found
+    return found
 
 
 def of_the_facade(result: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 
 from ..errors import FeatureUnavailable, InvalidArgument, RoundError, UnsupportedArgument
 from . import expert_parallel
-from .expert_parallel import Rounds
+from .expert_parallel import Rounds, native_module
 
 #: The functions' parameters by their names in the source of 0.7.4. What an older source lacks of them is left out.
 _PARAMETERS = {
@@ -219,15 +219,7 @@ class _Kernels:
 
 
 def _native(module: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(f"flashinfer.moe_ep.backends.split.comm.{module}")
-    except ImportError as error:
-        raise FeatureUnavailable(
-            f"flashinfer.comm.MoeAlltoAll: the installed FlashInfer has no moe_ep module {module} to build it on. "
-            f"{_INSTEAD}"
-        ) from error
+    return native_module(module, "comm.MoeAlltoAll", _INSTEAD)
 
 
 def _in_order(function: Callable[..., Any], op: str) -> Callable[..., Any]:
@@ -384,8 +376,7 @@ class MoeAlltoAll:
                 raise InvalidArgument(f"{name} must be a positive int, got {value!r}")
         if not 0 < self.ep_size <= index.MAX_RANKS or self.num_experts < self.ep_size:
             raise InvalidArgument(f"{self.ep_size} ranks: at most {index.MAX_RANKS}, and an expert for each")
-        if not 0 <= self.eplb_stats_num_experts <= self.num_experts:
-            raise InvalidArgument("eplb_stats_num_experts must be in [0, num_experts]")
+        expert_parallel.check_statistics_size(self.eplb_stats_num_experts, self.num_experts)
         supported = getattr(_native("nvlink_one_sided.communication"), "_SUPPORTED_TOP_K", (self.top_k,))
         if self.top_k not in supported:
             raise InvalidArgument(f"top_k={self.top_k}: the kernels take {', '.join(map(str, supported))}")

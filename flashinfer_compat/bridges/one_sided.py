@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from ..errors import FeatureUnavailable, InvalidArgument
-from .moe_alltoall import WorkspaceSize
+from . import expert_parallel
 
 _BYTES_PER_TOKEN: dict[str, Callable[[int], int]] = {
     "BF16": lambda hidden: 2 * hidden,
@@ -175,8 +175,7 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
             raise InvalidArgument(f"{params.num_experts} experts cannot be shared out evenly to {self.ep_size} ranks")
         if config.extra_payload_bytes_per_token < 0:
             raise InvalidArgument("extra_payload_bytes_per_token must not be negative")
-        if not 0 <= config.eplb_stats_num_experts <= params.num_experts:
-            raise InvalidArgument("eplb_stats_num_experts must be in [0, num_experts]")
+        expert_parallel.check_statistics_size(config.eplb_stats_num_experts, params.num_experts)
         self.num_local_experts = params.num_experts // self.ep_size
         group = config.comm_backend or TorchDistBackend(group=bootstrap.process_group)
         if (group.Get_size(), group.Get_rank()) != (self.ep_size, self.ep_rank):
@@ -188,13 +187,12 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
         unsupported = [rank for rank, supported in enumerate(group.allgather(nvlink_supported())) if not supported]
         if unsupported:
             raise RuntimeError(f"the NVLink backends are not supported on ranks {unsupported}")
-        rows = self.ep_size * params.max_tokens_per_rank
         dispatch = params.dispatch_bytes_per_token + 8 * params.top_k + config.extra_payload_bytes_per_token
         combine = params.hidden_size * max(params.token_dtype.itemsize, 2)
         size = facade_object("comm.trtllm_moe_alltoall.moe_a2a_get_workspace_size_per_rank")(
             self.ep_size, params.max_tokens_per_rank, dispatch, combine, config.eplb_stats_num_experts
         )
-        self._combine_room = rows * combine
+        self._combine_room = self.ep_size * params.max_tokens_per_rank * combine
         self._alltoall: Any = facade_object("comm.trtllm_moe_alltoall.MoeAlltoAll")(
             Mapping(
                 world_size=self.ep_size,
@@ -206,7 +204,7 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
             max_num_tokens=params.max_tokens_per_rank,
             top_k=params.top_k,
             num_experts=params.num_experts,
-            workspace_size_per_rank=WorkspaceSize(size, rows * dispatch, rows * combine),
+            workspace_size_per_rank=size,  # it knows what of it is for combine
             mnnvl_config=MnnvlConfig(comm_backend=group),
             eplb_stats_num_experts=config.eplb_stats_num_experts,
             enable_rank_mask=config.enable_rank_mask,

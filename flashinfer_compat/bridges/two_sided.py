@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..errors import FeatureUnavailable, InvalidArgument, UnsupportedArgument
+from ..errors import InvalidArgument, UnsupportedArgument
+from .expert_parallel import native_module
 
 _INSTEAD = "Use moe_ep.create_communication with NVLinkTwoSidedConfig."
 
@@ -26,14 +27,7 @@ class MoEAlltoallInfo:
 
 
 def _kernels() -> Any:
-    try:
-        from flashinfer.moe_ep.backends.split.comm.nvlink_two_sided import kernels
-    except ImportError as error:
-        raise FeatureUnavailable(
-            "flashinfer.comm.trtllm_alltoall.MnnvlMoe: the installed FlashInfer has no moe_ep kernels to build it on. "
-            f"{_INSTEAD}"
-        ) from error
-    return kernels
+    return native_module("nvlink_two_sided.kernels", "comm.trtllm_alltoall.MnnvlMoe", _INSTEAD)
 
 
 def set_moe_max_usable_sm_count(max_sm_count: int) -> None:

@@ -95,14 +95,14 @@ def _used_in(source: bytes) -> Iterator[str]:
             return
     bound: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level and _is_flashinfer(node.module or ""):
+        if isinstance(node, ast.ImportFrom) and not node.level and is_flashinfer(node.module or ""):
             for name in node.names:
                 dotted = f"{node.module}.{name.name}" if name.name != "*" else str(node.module)
                 bound[name.asname or name.name] = dotted
                 yield dotted
         elif isinstance(node, ast.Import):
             for name in node.names:
-                if _is_flashinfer(name.name):
+                if is_flashinfer(name.name):
                     bound[name.asname or PACKAGE] = name.name if name.asname else PACKAGE
                     yield name.name
         elif isinstance(node, ast.Call):
@@ -116,7 +116,7 @@ def _named_in_call(node: ast.Call) -> Iterator[str]:
     """Strings in ``lazy("flashinfer.module", "name")`` and ``import_module("flashinfer.module")``."""
     texts = [argument.value if isinstance(argument, ast.Constant) else None for argument in node.args]
     for index, module in enumerate(texts):
-        if isinstance(module, str) and _is_flashinfer(module) and all(map(str.isidentifier, module.split("."))):
+        if isinstance(module, str) and is_flashinfer(module) and all(map(str.isidentifier, module.split("."))):
             yield module
             following = texts[index + 1] if index + 1 < len(texts) else None
             if isinstance(following, str) and following.isidentifier():
@@ -134,7 +134,8 @@ def _attribute(node: ast.Attribute, bound: Mapping[str, str]) -> Iterator[str]:
         yield ".".join([bound[inner.id], *reversed(parts)])
 
 
-def _is_flashinfer(module: str) -> bool:
+def is_flashinfer(module: str) -> bool:
+    """Whether a dotted name is FlashInfer's."""
     return module == PACKAGE or module.startswith(f"{PACKAGE}.")
 
 
