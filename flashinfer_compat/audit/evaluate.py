@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Concatenate, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
@@ -51,33 +51,73 @@ class Raised(Exception):
         self.missing = missing
 
 
-class Evaluator:
-    """Evaluates the source of a tree as if FlashInfer `version` were installed."""
+_Found = TypeVar("_Found")
+_Answered = Callable[Concatenate["Evaluator", Any, SourceFile, ...], _Found]
 
-    def __init__(self, tree: SourceTree, releases: Releases, version: str) -> None:
+
+def once(meanwhile: Any) -> Callable[[_Answered[_Found]], _Answered[_Found]]:
+    """Answered once for a node; and once for all releases, where nothing that it rests on differs between them.
+
+    `meanwhile` is the answer inside of itself, of something that is defined by itself.
+    """
+
+    def decorate(answer: _Answered[_Found]) -> _Answered[_Found]:
+        name = answer.__name__
+
+        def remembered(self: Evaluator, node: Any, file: SourceFile, *more: Any) -> _Found:
+            memory = self.memory.setdefault(name, {})
+            found: tuple[_Found, bool] | None = memory.get(node)
+            if found is None and self.pattern is not None:
+                remembered(self.pattern, node, file, *more)
+                same, varies = self.pattern.memory[name][node]
+                if not varies:
+                    found = memory[node] = same, False
+            if found is None:
+                outside, self.varies = self.varies, False
+                memory[node] = meanwhile, True
+                found = memory[node] = answer(self, node, file, *more), self.varies
+                self.varies = outside
+            self.varies = self.varies or found[1]
+            return found[0]
+
+        return remembered
+
+    return decorate
+
+
+class Evaluator:
+    """Evaluates the source of a tree as if FlashInfer `version` were installed.
+
+    `pattern` is another release's evaluator, whose answers are taken over where the releases do not differ.
+    """
+
+    def __init__(self, tree: SourceTree, releases: Releases, version: str, pattern: Evaluator | None = None) -> None:
         self.tree = tree
         self.releases = releases
         self.version = version
-        self._memo: dict[ast.AST, Values] = {}
-        self._failures: dict[ast.Try, tuple[ast.AST, Missing, ast.ExceptHandler] | None] = {}
-        self._attempted: dict[ast.Try, list[tuple[ast.AST, Missing | None]]] = {}
-        self._live: dict[Guard, bool | None] = {}
+        self.pattern = pattern
+        self.memory: dict[str, dict[Any, Any]] = {}
+        #: Whether something has been asked that releases answer differently, since somebody set it to False.
+        self.varies = False
         self._calls: dict[SourceFile, dict[str, list[ast.Call]]] = {}
         self._depth = 0
-        self._returned: dict[tuple[ast.AST, bool], Values] = {}
         self._importing: set[ast.AST] = set()
-        self._module_failures: dict[SourceFile, Missing | None] = {}
+
+    def _ask(self, question: str, *about: Any) -> Any:
+        """A question about the release: a method of `Releases`."""
+        if not self.varies and self.pattern is None:
+            self.varies = self.releases.vary(question, *about)
+        return getattr(self.releases, question)(self.version, *about)
 
     # Expressions
 
     def values(self, node: ast.expr, file: SourceFile, env: Environment = _NOTHING) -> Values:
         """What `node` can stand for; () where nothing is known of it."""
-        if env:
-            return self._evaluated(node, file, env)
-        if node not in self._memo:
-            self._memo[node] = ()  # an expression that is defined by itself stands for nothing
-            self._memo[node] = self._evaluated(node, file, env)
-        return self._memo[node]
+        return self._evaluated(node, file, env) if env else self._alone(node, file)
+
+    @once(meanwhile=())
+    def _alone(self, node: ast.expr, file: SourceFile) -> Values:
+        return self._evaluated(node, file, _NOTHING)
 
     def truth(self, node: ast.expr, file: SourceFile, env: Environment = _NOTHING) -> frozenset[bool]:
         return truths(self.values(node, file, env))
@@ -187,7 +227,7 @@ class Evaluator:
             name = node.value.partition("[")[0].rpartition(".")[2].strip()
             for value in self._bound(file.syntax.scope.bindings.get(name, []), file, Where(file.syntax.scope), 0):
                 if isinstance(value, Thing):
-                    return (self.releases.called(self.version, value.dotted),)
+                    return (self._ask("called", value.dotted),)
             return ()
         if isinstance(node, ast.BinOp):
             return self._annotation(node.left, file) or self._annotation(node.right, file)
@@ -200,7 +240,7 @@ class Evaluator:
 
     def _instance(self, value: Value) -> Value:
         if isinstance(value, Thing):
-            called = self.releases.called(self.version, value.dotted)
+            called = self._ask("called", value.dotted)
             return called if isinstance(called, Instance) and called.of == value.dotted else UNKNOWN
         if isinstance(value, Own) and isinstance(value.node, ast.ClassDef):
             return OwnInstance(value.node, value.file)
@@ -250,13 +290,13 @@ class Evaluator:
 
     def _module(self, module: str, file: SourceFile) -> Values:
         if is_flashinfer(module):
-            return (self.releases.thing(self.version, module, "ImportError"),)
+            return (self._ask("thing", module, "ImportError"),)
         own = self.tree.find(absolute(module, file.module, file.is_package))
         return (OwnModule(own),) if own is not None else (UNKNOWN,)
 
     def _imported(self, module: str, name: str, file: SourceFile) -> Values:
         if is_flashinfer(module):
-            return (self.releases.thing(self.version, f"{module}.{name}", "ImportError"),)
+            return (self._ask("thing", f"{module}.{name}", "ImportError"),)
         target = absolute(module, file.module, file.is_package)
         own = self.tree.find(target)
         if own is not None:
@@ -271,6 +311,7 @@ class Evaluator:
         if name in scope.bindings:
             key = scope.bindings[name][0].node
             if key in self._importing:
+                self.varies = True  # an answer that depends on who asks
                 return ()
             self._importing.add(key)
             try:
@@ -296,11 +337,11 @@ class Evaluator:
 
     def attribute(self, value: Value, name: str, file: SourceFile) -> Values:
         if isinstance(value, Thing):
-            return (self.releases.thing(self.version, f"{value.dotted}.{name}"),)
+            return (self._ask("thing", f"{value.dotted}.{name}"),)
         if isinstance(value, Missing):
             return (Missing(f"{value.dotted}.{name}", value.error),)
         if isinstance(value, Instance):
-            return (self.releases.member(self.version, value.of, name),)
+            return (self._ask("member", value.of, name),)
         if isinstance(value, RawModule) and not value.function:
             return (RawModule(value.of, name),)
         if isinstance(value, OwnModule):
@@ -328,6 +369,7 @@ class Evaluator:
     def _own_attribute(self, node: ast.ClassDef, file: SourceFile, name: str, *, bound: bool) -> Values:
         scope = file.syntax.scopes.get(node)
         if scope is None or node in self._importing:
+            self.varies = True
             return (UNKNOWN,)
         bindings = [*scope.bindings.get(name, ()), *scope.attributes.get(name, ())]
         self._importing.add(node)
@@ -479,7 +521,7 @@ class Evaluator:
 
     def called(self, function: Value, node: ast.Call, file: SourceFile, env: Environment = _NOTHING) -> Values:
         if isinstance(function, Thing):
-            return (self.releases.called(self.version, function.dotted),)
+            return (self._ask("called", function.dotted),)
         if isinstance(function, Missing):
             return (function,)
         if isinstance(function, Partial):
@@ -499,7 +541,7 @@ class Evaluator:
         if not self.releases.known(texts[0]):
             return ()
         if len(texts) > 1 and isinstance(texts[1], str) and texts[1].isidentifier():
-            return (self.releases.thing(self.version, f"{texts[0]}.{texts[1]}"),)
+            return (self._ask("thing", f"{texts[0]}.{texts[1]}"),)
         return ()
 
     def _call_import_module(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
@@ -518,7 +560,7 @@ class Evaluator:
             if isinstance(value, Missing):
                 # find_spec imports the parents: of a missing package it raises.
                 parent = value.dotted.rpartition(".")[0]
-                there = self.releases.find(self.version, parent) is not None
+                there = self._ask("has", parent)
                 found.append(Literal(None) if there else value)
             else:
                 found.append(value)
@@ -625,8 +667,8 @@ class Evaluator:
             if isinstance(value, Missing):
                 found.append(value)
                 continue
-            taken = self.releases.signature(self.version, value)
-            found.append(Parameters(tuple(one.name for one in taken[0])) if taken else UNKNOWN)
+            names = self._ask("parameters", value)
+            found.append(Parameters(names) if names is not None else UNKNOWN)
         return tuple(found)
 
     def _call_partial(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:
@@ -643,6 +685,7 @@ class Evaluator:
         """``importlib.metadata.version("flashinfer-python")``."""
         names = self.values(node.args[0], file, env) if node.args else ()
         if any(isinstance(one, Literal) and one.value in _DISTRIBUTIONS for one in names):
+            self.varies = True
             return (Literal(self.version),)
         return None
 
@@ -681,11 +724,20 @@ class Evaluator:
         definition = function.node
         if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or self._depth >= _DEEPEST:
             return (UNKNOWN,)
-        if definition.name not in function.file.concern.names and not _imports(definition):
+        if not function.file.concern.defines(definition) and not _imports(definition):
             return (UNKNOWN,)
-        simple = call is None or not (call.args or call.keywords)
-        if simple and (definition, function.bound) in self._returned:
-            return self._returned[definition, function.bound]
+        function.file.concern.read(definition)
+        if call is None or not (call.args or call.keywords):
+            return self._returned((definition, function.bound), function.file)
+        return self._ran(function, call, file, env)
+
+    @once(meanwhile=(UNKNOWN,))
+    def _returned(self, function: tuple[ast.AST, bool], file: SourceFile) -> Values:
+        return self._ran(Own(function[0], file, function[1]), None, file, _NOTHING)
+
+    def _ran(self, function: Own, call: ast.Call | None, file: SourceFile, env: Environment) -> Values:
+        definition = function.node
+        assert isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef))
         inner: dict[str, Values] = {}
         parameters = [*definition.args.posonlyargs, *definition.args.args]
         defaults = definition.args.defaults
@@ -707,10 +759,7 @@ class Evaluator:
             return (raised.missing,)
         finally:
             self._depth -= 1
-        values = tuple(dict.fromkeys((*returned, Literal(None)) if falls else returned))
-        if simple:
-            self._returned[definition, function.bound] = values
-        return values
+        return tuple(dict.fromkeys((*returned, Literal(None)) if falls else returned))
 
     # Guards
 
@@ -727,13 +776,8 @@ class Evaluator:
             certain = certain and live
         return certain
 
+    @once(meanwhile=None)
     def holds(self, guard: Guard, file: SourceFile) -> bool | None:
-        if guard not in self._live:
-            self._live[guard] = None
-            self._live[guard] = self._holds(guard, file)
-        return self._live[guard]
-
-    def _holds(self, guard: Guard, file: SourceFile) -> bool | None:
         if isinstance(guard, Branch):
             truth = self.truth(guard.test, file)
             return guard.taken in truth if len(truth) == 1 else None if truth else False
@@ -747,27 +791,22 @@ class Evaluator:
         # Of a body that fails the beginning is reached: callers who care compare the lines.
         return guard.part != "else" and None
 
+    @once(meanwhile=None)
     def failure(self, statement: ast.Try, file: SourceFile) -> tuple[ast.AST, Missing, ast.ExceptHandler] | None:
         """The first use in a try statement's body that raises what one of its handlers catches."""
-        if statement not in self._failures:
-            self._failures[statement] = None
-            for node, missing in self._uses(statement, file):
-                handler = catching(statement, missing.error) if missing is not None else None
-                where = file.syntax.where.get(node)
-                if missing is not None and handler is not None and where is not None:
-                    own = [
-                        guard for guard in where.guards if isinstance(guard, Attempt) and guard.statement is statement
-                    ]
-                    at = Where(where.scope, where.guards[: where.guards.index(own[0]) + 1]) if own else where
-                    if self.reached(where, file, at) is not False:
-                        self._failures[statement] = node, missing, handler
-                        break
-        return self._failures[statement]
+        for node, missing in self._uses(statement, file):
+            handler = catching(statement, missing.error) if missing is not None else None
+            where = file.syntax.where.get(node)
+            if missing is not None and handler is not None and where is not None:
+                own = [guard for guard in where.guards if isinstance(guard, Attempt) and guard.statement is statement]
+                at = Where(where.scope, where.guards[: where.guards.index(own[0]) + 1]) if own else where
+                if self.reached(where, file, at) is not False:
+                    return node, missing, handler
+        return None
 
+    @once(meanwhile=())
     def _uses(self, statement: ast.Try, file: SourceFile) -> list[tuple[ast.AST, Missing | None]]:
         """The uses of FlashInfer in a try statement's body, and what is missing for each."""
-        if statement in self._attempted:
-            return self._attempted[statement]
         found: list[tuple[ast.AST, Missing | None]] = []
         for node in _body_nodes(statement.body):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -781,7 +820,6 @@ class Evaluator:
                     found.append((node, values[0]))  # type: ignore[arg-type]
                 elif any(isinstance(value, Thing) for value in values):
                     found.append((node, None))
-        self._attempted[statement] = found
         return found
 
     def import_failure(self, node: ast.Import | ast.ImportFrom, file: SourceFile) -> Missing | bool | None:
@@ -797,7 +835,7 @@ class Evaluator:
             if is_flashinfer(module):
                 concerned = True
                 for name in names:
-                    value = self.releases.thing(self.version, name, "ImportError")
+                    value = self._ask("thing", name, "ImportError")
                     if isinstance(value, Missing):
                         return value
             else:
@@ -813,18 +851,16 @@ class Evaluator:
 
     def module_failure(self, file: SourceFile) -> Missing | None:
         """What importing an audited module raises on this release."""
-        if file.syntax.tree in self._importing:
-            return None
-        if file not in self._module_failures:
-            self._module_failures[file] = None
-            for statement in file.syntax.tree.body:
-                if isinstance(statement, (ast.Import, ast.ImportFrom)):
-                    missing = self.import_failure(statement, file)
-                    where = file.syntax.where[statement]
-                    if isinstance(missing, Missing) and self.reached(where, file) is not False:
-                        self._module_failures[file] = missing
-                        break
-        return self._module_failures[file]
+        return None if file.syntax.tree in self._importing else self._module_failure(file.syntax.tree, file)
+
+    @once(meanwhile=None)
+    def _module_failure(self, module: ast.Module, file: SourceFile) -> Missing | None:
+        for statement in module.body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                missing = self.import_failure(statement, file)
+                if isinstance(missing, Missing) and self.reached(file.syntax.where[statement], file) is not False:
+                    return missing
+        return None
 
 
 class _Run:

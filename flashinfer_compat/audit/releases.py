@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 from ..surfaces import store
 from ..surfaces.model import PACKAGE, Class, Found, Function, Module, Parameter, Surface
@@ -22,12 +22,27 @@ class Releases:
         self.known = cache(self._known)
         self.thing = cache(self._thing)
         self.member = cache(self._member)
+        self.parameters = cache(self._parameters)
+        self.makes = cache(self._makes)
+        self.vary = cache(self._vary)
 
     def _find(self, version: str, dotted: str) -> Found | None:
         return self.surfaces[version].find(dotted)
 
+    def has(self, version: str, dotted: str) -> bool:
+        return self.find(version, dotted) is not None
+
     def _known(self, dotted: str) -> bool:
         return any(self.find(version, dotted) is not None for version in self.surfaces)
+
+    def _makes(self, dotted: str) -> bool:
+        """Whether calling a name gives an object of one of FlashInfer's classes, on any release."""
+        return any(self.called(version, dotted) != UNKNOWN for version in self.surfaces)
+
+    def _vary(self, question: str, *about: Any) -> bool:
+        """Whether the releases answer a question, one of this class's methods, differently."""
+        ask = getattr(self, question)
+        return len({ask(version, *about) for version in self.surfaces}) > 1
 
     def _thing(self, version: str, dotted: str, error: str = "AttributeError") -> Value:
         """What ``dotted`` gives when it is read on a release."""
@@ -85,6 +100,11 @@ class Releases:
         if isinstance(found.symbol, Class):
             return Instance(dotted)
         return self.annotated(version, found, "") if isinstance(found.symbol, Function) else UNKNOWN
+
+    def _parameters(self, version: str, value: Value) -> tuple[str, ...] | None:
+        """What `inspect.signature` shows of a function."""
+        taken = self.signature(version, value)
+        return None if taken is None else tuple(one.name for one in taken[0])
 
     def signature(self, version: str, value: Value) -> tuple[tuple[Parameter, ...], dict[str, str]] | None:
         """What a call of `value` may pass: parameters, and keywords that a decorator takes; None if not known."""

@@ -1,4 +1,7 @@
-"""A file's scopes: which names are bound where, and under which conditions each statement and expression is reached."""
+"""A file's scopes: which names are bound where, and under which conditions each statement and expression is reached.
+
+The bodies of functions are read when somebody asks for them: few of an engine's have to do with FlashInfer.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,8 @@ class Scope:
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     #: Of a class: what its methods assign to ``self.…``.
     attributes: dict[str, list[Binding]] = field(default_factory=dict)
-    #: Of a function: its return statements.
-    returns: list[ast.Return] = field(default_factory=list)
-
-    def bind(self, name: str, binding: Binding) -> None:
-        self.bindings.setdefault(name, []).append(binding)
+    #: Of a function: the names that it binds in the module.
+    globals: set[str] = field(default_factory=set)
 
     @property
     def is_class(self) -> bool:
@@ -95,6 +95,17 @@ class Syntax:
     nodes: list[tuple[ast.AST, Where]]
     where: dict[ast.AST, Where]
     scopes: dict[ast.AST, Scope]
+    #: Functions whose bodies have not been read, and the places inside them.
+    unread: dict[ast.AST, Where] = field(default_factory=dict)
+    #: What has been bound, in the order of reading: the name, and whether to an attribute of ``self``.
+    bound: list[tuple[str, Binding, bool]] = field(default_factory=list)
+    returns: list[tuple[ast.Return, Where]] = field(default_factory=list)
+
+    def read_body(self, function: ast.AST) -> None:
+        """Read a function's body, if that has not been done."""
+        where = self.unread.pop(function, None)
+        if where is not None and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            _Reader(self, inside=True).block(function.body, where)
 
 
 _KEPT = (
@@ -111,7 +122,7 @@ _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def read(tree: ast.Module) -> Syntax:
-    """The scopes and places of a file. Raises `RecursionError` where it is nested too deeply."""
+    """The scopes and places of a file, without functions' bodies. Raises `RecursionError` where it is nested too deeply."""
     scope = Scope(tree, None)
     reader = _Reader(Syntax(tree, scope, [], {}, {tree: scope}))
     reader.block(tree.body, Where(scope))
@@ -134,8 +145,9 @@ def ends(block: Sequence[ast.stmt]) -> bool:
 
 
 class _Reader:
-    def __init__(self, syntax: Syntax) -> None:
+    def __init__(self, syntax: Syntax, *, inside: bool = False) -> None:
         self.syntax = syntax
+        self.inside = inside  # of a function: what it defines is read with it
 
     def block(self, statements: Iterable[ast.stmt], where: Where) -> None:
         for statement in statements:
@@ -170,20 +182,29 @@ class _Reader:
             self.syntax.nodes.append((node, where))
         self.syntax.where[node] = where
 
+    def bind(self, name: str, binding: Binding) -> None:
+        scope = binding.where.scope
+        bindings = self.syntax.scope.bindings if name in scope.globals else scope.bindings
+        bindings.setdefault(name, []).append(binding)
+        self.syntax.bound.append((name, binding, False))
+
     # Statements
+
+    def on_global(self, node: ast.Global, where: Where) -> None:
+        where.scope.globals.update(node.names)
 
     def on_import(self, node: ast.Import, where: Where) -> None:
         for name in node.names:
             bound = name.asname or name.name.partition(".")[0]
-            where.scope.bind(bound, Binding("import", node, where, name.name if name.asname else bound))
+            self.bind(bound, Binding("import", node, where, name.name if name.asname else bound))
 
     def on_importfrom(self, node: ast.ImportFrom, where: Where) -> None:
         module = "." * node.level + (node.module or "")
         for name in node.names:
-            where.scope.bind(name.asname or name.name, Binding("from", node, where, module, name.name))
+            self.bind(name.asname or name.name, Binding("from", node, where, module, name.name))
 
     def on_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, where: Where) -> None:
-        where.scope.bind(node.name, Binding("define", node, where))
+        self.bind(node.name, Binding("define", node, where))
         for decorator in node.decorator_list:
             self.expression(decorator, where)
         self.function(node, where)
@@ -201,23 +222,25 @@ class _Reader:
         scope = self.syntax.scopes[node] = Scope(node, where.scope)
         inside = Where(scope, where.guards)
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            scope.bind(argument.arg, Binding("parameter", argument, inside))
+            self.bind(argument.arg, Binding("parameter", argument, inside))
         for argument in filter(None, (arguments.vararg, arguments.kwarg)):
-            scope.bind(argument.arg, Binding("other", argument, inside))
+            self.bind(argument.arg, Binding("other", argument, inside))
         if isinstance(node, ast.Lambda):
             self.expression(node.body, inside)
-        else:
+        elif self.inside:
             self.block(node.body, inside)
+        else:
+            self.syntax.unread[node] = inside
 
     def on_classdef(self, node: ast.ClassDef, where: Where) -> None:
-        where.scope.bind(node.name, Binding("define", node, where))
+        self.bind(node.name, Binding("define", node, where))
         for outside in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
             self.expression(outside, where)
         scope = self.syntax.scopes[node] = Scope(node, where.scope)
         self.block(node.body, Where(scope, where.guards))
 
     def on_return(self, node: ast.Return, where: Where) -> None:
-        where.scope.returns.append(node)
+        self.syntax.returns.append((node, where))
         if node.value is not None:
             self.expression(node.value, where)
 
@@ -236,7 +259,7 @@ class _Reader:
         for handler in node.handlers:
             inside = where.within(Attempt(node, handler))
             if handler.name:
-                where.scope.bind(handler.name, Binding("other", handler, inside))
+                self.bind(handler.name, Binding("other", handler, inside))
             self.block(handler.body, inside)
         self.block(node.orelse, where.within(Attempt(node, "else")))
         self.block(node.finalbody, where)
@@ -297,7 +320,7 @@ class _Reader:
         else:
             binding = Binding("item" if path else "value", value, where, detail=path)
         if isinstance(node, ast.Name):
-            where.scope.bind(node.id, binding)
+            self.bind(node.id, binding)
         else:
             for child in ast.iter_child_nodes(node):
                 self.child(child, where)
@@ -305,6 +328,7 @@ class _Reader:
             held = node.value if isinstance(node, ast.Attribute) else None
             if isinstance(node, ast.Attribute) and isinstance(held, ast.Name) and held.id in ("self", "cls") and holder:
                 holder.attributes.setdefault(node.attr, []).append(binding)
+                self.syntax.bound.append((node.attr, binding, True))
 
     # Expressions
 
@@ -324,7 +348,7 @@ class _Reader:
             self.function(node, where)
         elif isinstance(node, ast.NamedExpr):
             self.expression(node.value, where)
-            where.scope.bind(node.target.id, Binding("value", node.value, where))
+            self.bind(node.target.id, Binding("value", node.value, where))
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             scope = self.syntax.scopes[node] = Scope(node, where.scope)
             inside = Where(scope, where.guards)

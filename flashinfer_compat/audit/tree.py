@@ -11,13 +11,14 @@ from pathlib import Path
 from . import syntax
 from .concern import Concern
 from .files import PYTHON, Listed, Skipped, listed, parse, read
+from .releases import Releases
 
 #: A file without any of these can get at FlashInfer only through another audited file.
 _DIRECT = re.compile(
     rb"""(?:import|from)\s+flashinfer\b|["']flashinfer\.[A-Za-z_]|[(\[,=]\s*["']flashinfer["']\s*[,)]"""
     rb"""|["']flashinfer[-_]python["']"""
 )
-_IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_IMPORTS = re.compile(rb"\n[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))")
 
 
 @dataclass(eq=False)
@@ -35,7 +36,8 @@ class SourceFile:
 class SourceTree:
     """The Python files that use FlashInfer, by themselves or through each other."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], releases: Releases) -> None:
+        self.releases = releases
         self.skipped: list[Skipped] = []
         self.files: dict[str, SourceFile] = {}  # by dotted name
         self.requirements: list[Listed] = []
@@ -56,11 +58,11 @@ class SourceTree:
         if source is None:
             return
         module, is_package = _module(found.name)
-        if b"flashinfer" in source and _DIRECT.search(source):
+        if _is_direct(source):
             self._load(found, module, is_package, source)
             return
         self._others[module] = found, is_package
-        for match in _IMPORTS.finditer(source):
+        for match in _IMPORTS.finditer(b"\n" + source):
             for name in (match[1] or match[2]).split(b","):
                 words = name.split()
                 if words:
@@ -76,7 +78,7 @@ class SourceTree:
         except RecursionError:
             self.skipped.append(Skipped(found.path, "nested too deeply"))
             return None
-        file = SourceFile(found.path, module, is_package, read_syntax, Concern(read_syntax))
+        file = SourceFile(found.path, module, is_package, read_syntax, Concern(read_syntax, source, self.releases.makes))
         self.files[module] = file
         return file
 
@@ -100,13 +102,15 @@ class SourceTree:
         changed = True
         while changed:
             changed = False
-            # A method that says that it returns something of FlashInfer's concerns whoever calls it.
-            methods = {
-                name for name, found in self.methods().items() if any(_says(node.returns, file) for file, node in found)
-            }
+            # A method that says that it returns something of FlashInfer's, and is the only one of its name,
+            # concerns whoever calls it.
+            methods = frozenset(
+                name
+                for name, found in self.methods().items()
+                if len(found) == 1 and any(_says(node.returns, file) for file, node in found)
+            )
             for file in self.files.values():
-                file.concern.names |= methods & file.concern.words
-            for file in self.files.values():
+                file.concern.mark_methods(methods)
 
                 def concerned(module: str, name: str, file: SourceFile = file) -> bool:
                     target = absolute(module, file.module, file.is_package)
@@ -157,6 +161,16 @@ def _says(annotation: ast.expr | None, file: SourceFile) -> bool:
     if isinstance(annotation, ast.Constant):
         return str(annotation.value).partition("[")[0] in file.concern.names
     return annotation is not None and annotation in file.concern
+
+
+def _is_direct(source: bytes) -> bool:
+    """Whether the text itself says that it uses FlashInfer; asked of its surroundings, which is quick."""
+    at = source.find(b"flashinfer")
+    while at >= 0:
+        if _DIRECT.search(source, max(at - 100, 0), at + 100):
+            return True
+        at = source.find(b"flashinfer", at + 1)
+    return False
 
 
 def _tails(module: str) -> list[str]:

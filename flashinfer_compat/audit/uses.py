@@ -39,7 +39,11 @@ class Audit:
         self.tree = tree
         self.releases = releases
         self.pinned = pinned
-        self.evaluators = {version: Evaluator(tree, releases, version) for version in releases.surfaces}
+        pattern = Evaluator(tree, releases, pinned)
+        self.evaluators = {
+            version: pattern if version == pinned else Evaluator(tree, releases, version, pattern)
+            for version in releases.surfaces
+        }
         self.uses = 0
 
     def found(self) -> Iterator[Finding]:
@@ -75,8 +79,6 @@ class Audit:
     def _of_file(self, file: SourceFile) -> Iterator[Finding]:
         seen: set[tuple[int, str]] = set()
         for node, where in file.syntax.nodes:
-            if node not in file.concern:
-                continue
             for finding in self._of_use(Use(node, where, file)):
                 if (finding.line, finding.symbol + finding.code.code) not in seen:
                     seen.add((finding.line, finding.symbol + finding.code.code))
@@ -87,18 +89,22 @@ class Audit:
         return self.evaluators[self.pinned].values(node, file) == (UNKNOWN,)
 
     def _of_use(self, use: Use) -> Iterator[Finding]:
-        node = use.node
+        node, concern = use.node, use.file.concern
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from self._import(use, node)
         elif isinstance(node, ast.Attribute):
+            if node not in concern:
+                return
             if isinstance(node.ctx, ast.Load):
                 yield from self._name(use, node)
             elif isinstance(node.ctx, ast.Store):
                 yield from self._assignment(use, node)
         elif isinstance(node, ast.Call):
-            yield from self._call(use, node)
+            if node.func in concern or node in concern:
+                yield from self._call(use, node)
         elif isinstance(node, ast.Compare):
-            yield from self._comparison(use, node)
+            if node in concern:
+                yield from self._comparison(use, node)
         elif isinstance(node, ast.Tuple):
             yield from self._table(use, node)
 
