@@ -6,7 +6,7 @@ The bodies of functions are read when somebody asks for them: few of an engine's
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -108,15 +108,8 @@ class Syntax:
             _Reader(self, inside=True).block(function.body, where)
 
 
-_KEPT = (
-    ast.Import,
-    ast.ImportFrom,
-    ast.Attribute,
-    ast.Call,
-    ast.Assign,
-    ast.Compare,
-    ast.Tuple,
-    ast.Name,
+_KEPT = frozenset(
+    (ast.Import, ast.ImportFrom, ast.Attribute, ast.Call, ast.Assign, ast.Compare, ast.Tuple, ast.Name)
 )
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -161,24 +154,27 @@ class _Reader:
 
     def statement(self, node: ast.stmt, where: Where) -> None:
         self.keep(node, where)
-        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
+        method: Callable[..., None] | None = getattr(self, f"on_{type(node).__name__.lower()}", None)
         if method is not None:
             method(node, where)
         else:
-            for child in ast.iter_child_nodes(node):
-                self.child(child, where)
+            for value in vars(node).values():
+                for child in value if value.__class__ is list else (value,):
+                    self.child(child, where)
 
-    def child(self, node: ast.AST, where: Where) -> None:
-        if isinstance(node, ast.stmt):
-            self.statement(node, where)
-        elif isinstance(node, ast.expr):
+    def child(self, node: object, where: Where) -> None:
+        if isinstance(node, ast.expr):
             self.expression(node, where)
-        else:
+        elif isinstance(node, ast.stmt):
+            self.statement(node, where)
+        elif isinstance(node, ast.keyword):
+            self.expression(node.value, where)
+        elif isinstance(node, ast.AST):
             for inner in ast.iter_child_nodes(node):
                 self.child(inner, where)
 
     def keep(self, node: ast.AST, where: Where) -> None:
-        if isinstance(node, _KEPT):
+        if type(node) in _KEPT:
             self.syntax.nodes.append((node, where))
         self.syntax.where[node] = where
 
@@ -333,33 +329,59 @@ class _Reader:
     # Expressions
 
     def expression(self, node: ast.expr, where: Where) -> None:
-        self.keep(node, where)
-        if isinstance(node, ast.BoolOp):
-            taken = isinstance(node.op, ast.And)
-            for value in node.values:
+        kind = type(node)
+        self.syntax.where[node] = where
+        if kind in _KEPT:
+            self.syntax.nodes.append((node, where))
+        if kind is ast.Name or kind is ast.Constant:
+            return
+        special = _EXPRESSIONS.get(kind)
+        if special is not None:
+            special(self, node, where)
+            return
+        for value in vars(node).values():  # as ast.iter_child_nodes, which takes thrice the time
+            if isinstance(value, ast.expr):
                 self.expression(value, where)
-                where = where.within(Branch(value, taken))
-        elif isinstance(node, ast.IfExp):
-            self.expression(node.test, where)
-            other, body = ast.Expr(node.orelse), ast.Expr(node.body)
-            self.expression(node.body, where.within(Branch(node.test, True, (other,))))
-            self.expression(node.orelse, where.within(Branch(node.test, False, (body,))))
-        elif isinstance(node, ast.Lambda):
-            self.function(node, where)
-        elif isinstance(node, ast.NamedExpr):
-            self.expression(node.value, where)
-            self.bind(node.target.id, Binding("value", node.value, where))
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-            scope = self.syntax.scopes[node] = Scope(node, where.scope)
-            inside = Where(scope, where.guards)
-            for generator in node.generators:
-                self.expression(generator.iter, inside)
-                self.target(generator.target, generator.iter, inside, (-1,))
-                for condition in generator.ifs:
-                    self.expression(condition, inside)
-                    inside = inside.within(Branch(condition, True))
-            for result in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-                self.expression(result, inside)
-        else:
-            for child in ast.iter_child_nodes(node):
-                self.child(child, where)
+            elif value.__class__ is list:
+                for inner in value:
+                    self.child(inner, where)
+
+    def boolop(self, node: ast.BoolOp, where: Where) -> None:
+        taken = isinstance(node.op, ast.And)
+        for value in node.values:
+            self.expression(value, where)
+            where = where.within(Branch(value, taken))
+
+    def ifexp(self, node: ast.IfExp, where: Where) -> None:
+        self.expression(node.test, where)
+        other, body = ast.Expr(node.orelse), ast.Expr(node.body)
+        self.expression(node.body, where.within(Branch(node.test, True, (other,))))
+        self.expression(node.orelse, where.within(Branch(node.test, False, (body,))))
+
+    def namedexpr(self, node: ast.NamedExpr, where: Where) -> None:
+        self.expression(node.value, where)
+        self.bind(node.target.id, Binding("value", node.value, where))
+
+    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, where: Where) -> None:
+        scope = self.syntax.scopes[node] = Scope(node, where.scope)
+        inside = Where(scope, where.guards)
+        for generator in node.generators:
+            self.expression(generator.iter, inside)
+            self.target(generator.target, generator.iter, inside, (-1,))
+            for condition in generator.ifs:
+                self.expression(condition, inside)
+                inside = inside.within(Branch(condition, True))
+        for result in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self.expression(result, inside)
+
+
+_EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
+    ast.BoolOp: _Reader.boolop,
+    ast.IfExp: _Reader.ifexp,
+    ast.Lambda: _Reader.function,
+    ast.NamedExpr: _Reader.namedexpr,
+    ast.ListComp: _Reader.comprehension,
+    ast.SetComp: _Reader.comprehension,
+    ast.GeneratorExp: _Reader.comprehension,
+    ast.DictComp: _Reader.comprehension,
+}

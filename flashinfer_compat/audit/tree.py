@@ -62,12 +62,12 @@ class SourceTree:
             self._load(found, module, is_package, source)
             return
         self._others[module] = found, is_package
-        for match in _IMPORTS.finditer(b"\n" + source):
-            for name in (match[1] or match[2]).split(b","):
-                words = name.split()
-                if words:
-                    target = absolute(words[0].decode("utf-8", "replace"), module, is_package)
-                    self._importers.setdefault(target, []).append(module)
+        for one, several in set(_IMPORTS.findall(b"\n" + source)):
+            for name in several.split(b",") if several else (one,):
+                target = name.strip().partition(b" ")[0].decode("utf-8", "replace")
+                if target.startswith("."):
+                    target = absolute(target, module, is_package)
+                self._importers.setdefault(target, []).append(module)
 
     def _load(self, found: Listed, module: str, is_package: bool, source: bytes) -> SourceFile | None:
         tree = parse(found.path, source, self.skipped)
@@ -132,7 +132,8 @@ class SourceTree:
         modules = {file.module, *_tails(file.module)}
         packages = {name.rpartition(".")[0] for name in modules} - {""}
         tail = file.module.rpartition(".")[2]
-        words = re.compile(rb"\b(?:%s)\b" % b"|".join(map(re.escape, map(str.encode, sorted(exported)))))
+        texts = [name.encode() for name in sorted(exported)]
+        words = re.compile(rb"\b(?:%s)\b" % b"|".join(map(re.escape, texts)))
         for name in sorted(modules | packages):
             for module in self._importers.get(name, ()):
                 other = self._others.get(module)
@@ -140,7 +141,7 @@ class SourceTree:
                 if other is None or source is None:
                     continue
                 # `from package import module` is told from `from package import other` by the text.
-                if (name in modules or tail.encode() in source) and words.search(source):
+                if (name in modules or tail.encode() in source) and any(map(source.__contains__, texts)) and words.search(source):
                     del self._others[module]
                     loaded = self._load(other[0], module, other[1], source)
                     if loaded is not None:
