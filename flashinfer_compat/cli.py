@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .audit.cli import audit
+from .audit.cli import audit, pin
 from .doctor import cli as installation
 from .errors import CompatError
 from .patching import cli as patching
@@ -37,6 +37,7 @@ def main() -> None:
 for command in (patching.run, patching.enable, patching.disable):
     main.add_command(command)
 main.add_command(audit)
+main.add_command(pin)
 main.add_command(installation.doctor)
 main.add_command(installation.explain)
 main.add_command(installation.report)

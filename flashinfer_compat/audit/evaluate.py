@@ -300,13 +300,14 @@ class Evaluator:
         target = absolute(module, file.module, file.is_package)
         own = self.tree.find(target)
         if own is not None:
-            values = self._of_module(own, name)
+            values = self.of_module(own, name)
             if values:
                 return values
         submodule = self.tree.find(f"{target}.{name}" if target else name)
         return (OwnModule(submodule),) if submodule is not None else (UNKNOWN,)
 
-    def _of_module(self, file: SourceFile, name: str) -> Values:
+    def of_module(self, file: SourceFile, name: str) -> Values:
+        """What a module's global name stands for."""
         scope = file.syntax.scope
         if name in scope.bindings:
             key = scope.bindings[name][0].node
@@ -345,7 +346,7 @@ class Evaluator:
         if isinstance(value, RawModule) and not value.function:
             return (RawModule(value.of, name),)
         if isinstance(value, OwnModule):
-            return self._of_module(value.file, name) or (UNKNOWN,)
+            return self.of_module(value.file, name) or (UNKNOWN,)
         if isinstance(value, OwnInstance):
             return self._own_attribute(value.node, value.file, name, bound=True)
         if isinstance(value, Own) and isinstance(value.node, ast.ClassDef):
@@ -668,7 +669,8 @@ class Evaluator:
                 found.append(value)
                 continue
             names = self._ask("parameters", value)
-            found.append(Parameters(names) if names is not None else UNKNOWN)
+            of = f"{value.of}.{value.name}" if isinstance(value, Method) else getattr(value, "dotted", "")
+            found.append(Parameters(names, of) if names is not None else UNKNOWN)
         return tuple(found)
 
     def _call_partial(self, node: ast.Call, file: SourceFile, env: Environment) -> Values | None:

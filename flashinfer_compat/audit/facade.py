@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 
 from ..doctor.tables import TableLine, lines
+from ..headers import include_dirs
 from ..surfaces.model import PACKAGE
 from . import findings
-from .findings import Code, Effect, Outcome
+from .findings import Effect, Finding
 
 
 @cache
@@ -19,18 +20,32 @@ def _by_key() -> Mapping[str, list[TableLine]]:
     return found
 
 
-def answer(code: Code, symbol: str, outcomes: Mapping[str, Outcome], surfaces_name: str) -> str:
+def answer(finding: Finding) -> str:
     """One sentence: emulated, ignored or unavailable through the facade, with the table's note; "" where none knows."""
+    code = finding.code
     if code in (findings.VERSION_TEXT, findings.POST_RELEASE):
         return "Ask flashinfer_compat.supports(feature) instead of the release."
     if code is findings.RAW_ARITY:
         return "Emulated: flashinfer_compat's wrappers take and pass the planner arguments of each release."
-    why = " ".join(outcome.why for outcome in outcomes.values() if outcome.effect > Effect.NOT_REACHED)
-    for name in dict.fromkeys((symbol, surfaces_name)):
+    if code is findings.TEMPLATE:
+        header = _header(finding.symbol)
+        return f"Emulated by flashinfer_compat: include <{header}> from include_dirs()." if header else ""
+    why = " ".join(outcome.why for outcome in finding.outcomes.values() if outcome.effect > Effect.NOT_REACHED)
+    for name in dict.fromkeys((finding.symbol, finding.defined)):
         key = name.removeprefix(f"{PACKAGE}.")
         for candidate in (key, f"{key}.__init__"):
             for line in _by_key().get(candidate, ()):
                 if not line.adds or any(added in why for added in line.adds):
                     said = line.instead or line.note
                     return f"{line.outcome.capitalize()} by flashinfer_compat" + (f": {said}" if said else ".")
+    return ""
+
+
+@cache
+def _header(template: str) -> str:
+    """This package's header that has a template of that name."""
+    for directory in include_dirs():
+        for path in sorted(directory.rglob("*.cuh")):
+            if f"{template}(" in path.read_text(encoding="utf-8"):
+                return path.relative_to(directory).as_posix()
     return ""

@@ -72,6 +72,11 @@ class Finding:
         return max((outcome.effect for outcome in self.outcomes.values()), default=Effect.WORKS)
 
     @property
+    def mended(self) -> bool:
+        """Whether the facade makes it work."""
+        return self.facade.startswith(("Emulated", "Ignored", "Native"))
+
+    @property
     def fingerprint(self) -> str:
         """The same for the same use when lines above it move: of the code, the file's end of the path, the symbol."""
         effects = sorted((release, str(outcome.effect)) for release, outcome in self.outcomes.items())
@@ -107,6 +112,26 @@ class Finding:
         }
 
 
+@dataclass(frozen=True)
+class Unresolved:
+    """A use of which it cannot be said what it comes to: somebody has to look."""
+
+    path: str
+    line: int
+    column: int
+    symbol: str
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "line": self.line,
+            "column": self.column,
+            "symbol": self.symbol,
+            "why": self.why,
+        }
+
+
 MISSING_NAME = Code("FIC001", "name missing", "An import or attribute of FlashInfer's that a release does not have.")
 PROBE = Code("FIC002", "feature turned off", "A question about FlashInfer, answered No on a release.")
 UNKNOWN_KEYWORD = Code("FIC101", "unknown keyword", "A keyword that a release's function does not take.")
@@ -116,8 +141,13 @@ SHIFT = Code("FIC104", "positional shift", "A positional argument that a release
 DEFAULT = Code("FIC105", "default changed", "A default that the call relies on and that a release changed.")
 RAW_ARITY = Code("FIC201", "compiled function's arity", "A compiled function called with another number of arguments.")
 ASSIGNMENT = Code("FIC202", "assignment into FlashInfer", "A patch onto a name that a release does not have.")
+UNPACKED = Code("FIC203", "result taken apart", "A result unpacked into more or fewer parts than a release returns.")
+HEADER = Code("FIC301", "header missing", "An included header of FlashInfer's that a release does not have.")
+TEMPLATE = Code("FIC302", "template's arguments", "A call that no overload of a release's function template takes.")
+CLASH = Code("FIC401", "requirements clash", "A requirement that a release of FlashInfer leaves no version of.")
 VERSION_TEXT = Code("FIC205", "version compared as text", "Releases ordered as text: 0.10 comes before 0.7.")
 POST_RELEASE = Code("FIC206", "gate that is false on a post release", "An exact comparison that a .post release fails.")
+UNRESOLVED = Code("FIC900", "unresolved", "A use of which it cannot be said what it comes to.")
 
 CODES = (
     MISSING_NAME,
@@ -129,6 +159,10 @@ CODES = (
     DEFAULT,
     RAW_ARITY,
     ASSIGNMENT,
+    UNPACKED,
     VERSION_TEXT,
     POST_RELEASE,
+    HEADER,
+    TEMPLATE,
+    CLASH,
 )

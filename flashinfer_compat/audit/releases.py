@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, cast
 
@@ -106,16 +107,32 @@ class Releases:
         taken = self.signature(version, value)
         return None if taken is None else tuple(one.name for one in taken[0])
 
+    def parts(self, version: str, value: Value) -> int | None:
+        """How many parts the result of a call has by its annotation, 1 of a tensor; None where it does not say."""
+        found = self._function(version, value)
+        returns = (getattr(found.symbol, "returns", None) or "").strip("\"'") if found else ""
+        if returns in ("torch.Tensor", "Tensor"):
+            return 1
+        match = re.fullmatch(r"(?:typing\.)?[Tt]uple\[(.*)\]", returns)
+        if match is None or "..." in match[1]:
+            return None
+        depth, parts = 0, 1
+        for character in match[1]:
+            depth += (character == "[") - (character == "]")
+            parts += character == "," and not depth
+        return parts
+
+    def _function(self, version: str, value: Value) -> Found | None:
+        """What a call of `value` reaches."""
+        if isinstance(value, Method):
+            holder = self.find(version, value.of)
+            return self.surfaces[version].member(holder, value.name) if holder else None
+        return self.find(version, value.dotted) if isinstance(value, Thing) else None
+
     def signature(self, version: str, value: Value) -> tuple[tuple[Parameter, ...], dict[str, str]] | None:
         """What a call of `value` may pass: parameters, and keywords that a decorator takes; None if not known."""
         surface = self.surfaces[version]
-        if isinstance(value, Method):
-            holder = self.find(version, value.of)
-            found = surface.member(holder, value.name) if holder else None
-        elif isinstance(value, Thing):
-            found = self.find(version, value.dotted)
-        else:
-            return None
+        found = self._function(version, value)
         if found is None:
             return None
         if isinstance(found.symbol, Class):

@@ -1,30 +1,51 @@
-"""The FlashInfer release that a source tree declares: in its wheel's metadata, project file or requirements."""
+"""What a source tree declares: the FlashInfer release that it wants, and dependencies that FlashInfer has too."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
+from . import findings
 from .files import Listed, Skipped, read
+from .findings import Effect, Finding, Outcome
 
-_LINE = re.compile(r"""flashinfer[-_]python(?:\[[^\]]*\])?\s*(?:[=<>!~]=?[^"'\n#;]*)?""", re.IGNORECASE)
+FLASHINFER = "flashinfer-python"
+_LINE = re.compile(
+    r"""(?<![\w.-])([A-Za-z][\w.-]*[A-Za-z0-9])\s*(?:\[[^\]\n]*\])?\s*\(?((?:[=<>!~]=?|===)\s*[\w.*+!-]+(?:\s*,\s*[=<>!~]=?\s*[\w.*+!-]+)*)"""
+)
+#: A first release of a kind, where a specifier names none that could be tried.
+_SOME = ("0", "1000")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A requirement on flashinfer-python, and where it is written."""
+    """A requirement, and where it is written."""
 
     requirement: Requirement
     path: str
     line: int
 
+    @property
+    def name(self) -> str:
+        return canonicalize_name(self.requirement.name)
+
     def allows(self, version: str) -> bool:
         return self.requirement.specifier.contains(version, prereleases=True)
+
+
+def is_declaration(name: str) -> bool:
+    """Whether a file of that name declares requirements."""
+    base = name.rpartition("/")[2]
+    return base in ("pyproject.toml", "setup.py", "setup.cfg", "METADATA") or (
+        base.startswith("requirements") and base.endswith((".txt", ".in"))
+    )
 
 
 def declared(files: Iterable[Listed], skipped: list[Skipped]) -> list[Declared]:
@@ -42,24 +63,57 @@ def _in_text(path: str, text: str) -> Iterator[Declared]:
         if line.lstrip().startswith("#"):
             continue
         for match in _LINE.finditer(line):
-            requirement = _requirement(match[0].strip().rstrip(","))
-            if requirement is not None and requirement.specifier:
-                yield Declared(requirement, path, number)
-
-
-def _requirement(text: str) -> Requirement | None:
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    return requirement if canonicalize_name(requirement.name) == "flashinfer-python" else None
+            try:
+                yield Declared(Requirement(f"{match[1]}{match[2]}"), path, number)
+            except InvalidRequirement:
+                continue
 
 
 def pinned(found: Iterable[Declared], versions: Iterable[str]) -> str | None:
-    """The newest release that the first requirement allows that allows any."""
+    """The newest release that the first requirement on FlashInfer allows that allows any."""
     ordered = sorted(versions, key=Version, reverse=True)
     for one in found:
-        allowed = [version for version in ordered if one.allows(version)]
-        if allowed:
-            return allowed[0]
+        if one.name == FLASHINFER:
+            allowed = [version for version in ordered if one.allows(version)]
+            if allowed:
+                return allowed[0]
     return None
+
+
+def clashes(found: Iterable[Declared], requires: Mapping[str, Iterable[str]], written_for: str) -> Iterator[Finding]:
+    """Requirements of the source that leave no version over which a release of FlashInfer takes, by release."""
+    floors: dict[str, dict[str, SpecifierSet]] = {}
+    for release, texts in requires.items():
+        for text in texts:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate(default_environment() | {"extra": ""}):
+                floors.setdefault(canonicalize_name(requirement.name), {})[release] = requirement.specifier
+    told = set()
+    for one in found:
+        outcomes = {
+            release: Outcome(Effect.BREAKS, f"FlashInfer {release} wants {one.name}{floor}")
+            for release, floor in floors.get(one.name, {}).items()
+            if not _together(one.requirement.specifier, floor)
+        }
+        # What clashes with the release that the source is written for is no requirement of the same environment.
+        if outcomes and written_for not in outcomes and str(one.requirement) not in told:
+            told.add(str(one.requirement))
+            every = {release: outcomes.get(release, Outcome(Effect.WORKS)) for release in requires}
+            yield Finding(findings.CLASH, one.path, one.line, 1, str(one.requirement), every)
+
+
+def _together(one: SpecifierSet, other: SpecifierSet) -> bool:
+    """Whether some version satisfies both; only those around the ones that they name need be tried."""
+    tried: set[str] = set(_SOME)
+    for specifier in (*one, *other):
+        text = specifier.version.removesuffix(".*")
+        try:
+            release = Version(text).release
+        except InvalidVersion:
+            return True
+        tried |= {text, ".".join(map(str, (*release, 1))), f"{text}.post1" if "post" not in text else text}
+        tried.add(".".join(map(str, (*release[:-1], release[-1] + 1))))
+        if release[-1]:
+            tried.add(".".join(map(str, (*release[:-1], release[-1] - 1, 999))))
+    both = one & other
+    return any(both.contains(version, prereleases=True) for version in tried)

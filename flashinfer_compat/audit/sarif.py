@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from .findings import CODES, Effect, Finding
+from .audited import Audited
+from .findings import CODES, UNRESOLVED, Effect, Finding, Unresolved
 
 _LEVELS = {
     Effect.CHANGED: "note",
@@ -17,8 +18,8 @@ _LEVELS = {
 }
 
 
-def as_sarif(found: Iterable[Finding], root: Path) -> dict[str, Any]:
-    """The log; paths below `root` are written relative to it."""
+def as_sarif(found: Audited, root: Path) -> dict[str, Any]:
+    """The log; paths below `root` are written relative to it. What is not resolved is in it as notes."""
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -34,33 +35,49 @@ def as_sarif(found: Iterable[Finding], root: Path) -> dict[str, Any]:
                                 "shortDescription": {"text": code.title},
                                 "fullDescription": {"text": code.explanation},
                             }
-                            for code in CODES
+                            for code in (*CODES, UNRESOLVED)
                         ],
                     }
                 },
-                "results": [_result(finding, root) for finding in found],
+                "results": [
+                    *(_result(finding, root) for finding in found.findings),
+                    *(_unresolved(one, root) for one in found.unresolved),
+                ],
             }
         ],
     }
 
 
 def _result(finding: Finding, root: Path) -> dict[str, Any]:
-    path = Path(finding.path)
-    try:
-        shown = path.resolve().relative_to(root.resolve()).as_posix()
-    except ValueError:
-        shown = path.as_posix()
     return {
         "ruleId": finding.code.code,
         "level": _LEVELS.get(finding.worst, "none"),
         "message": {"text": finding.sentence()},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": shown},
-                    "region": {"startLine": max(finding.line, 1), "startColumn": max(finding.column, 1)},
-                }
-            }
-        ],
+        "locations": [_location(finding.path, finding.line, finding.column, root)],
         "partialFingerprints": {"flashinferCompat/v1": finding.fingerprint},
+    }
+
+
+def _unresolved(one: Unresolved, root: Path) -> dict[str, Any]:
+    return {
+        "ruleId": UNRESOLVED.code,
+        "kind": "review",
+        "level": "none",
+        "message": {"text": f"{one.symbol}: {one.why}."},
+        "locations": [_location(one.path, one.line, one.column, root)],
+    }
+
+
+def _location(path: str, line: int, column: int, root: Path) -> dict[str, Any]:
+    given = Path(path)
+    try:
+        shown = given.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        shown = given.as_posix()
+    return {
+        "physicalLocation": {
+            # A URI reference: blanks and the like are escaped.
+            "artifactLocation": {"uri": quote(shown)},
+            "region": {"startLine": max(line, 1), "startColumn": max(column, 1)},
+        }
     }

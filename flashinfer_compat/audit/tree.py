@@ -6,11 +6,10 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import syntax
 from .concern import Concern
-from .files import PYTHON, Listed, Skipped, listed, parse, read
+from .files import Listed, Skipped, parse, read
 from .releases import Releases
 
 #: A file without any of these can get at FlashInfer only through another audited file.
@@ -36,21 +35,17 @@ class SourceFile:
 class SourceTree:
     """The Python files that use FlashInfer, by themselves or through each other."""
 
-    def __init__(self, paths: Iterable[Path], releases: Releases) -> None:
+    def __init__(self, files: Iterable[Listed], releases: Releases, skipped: list[Skipped]) -> None:
         self.releases = releases
-        self.skipped: list[Skipped] = []
+        self.skipped = skipped
         self.files: dict[str, SourceFile] = {}  # by dotted name
-        self.requirements: list[Listed] = []
         self.count = 0
         self._indexed = 0
         self._tail_index: dict[str, SourceFile] = {}
         self._others: dict[str, tuple[Listed, bool]] = {}  # not parsed: dotted name -> file
         self._importers: dict[str, list[str]] = {}  # imported module -> the unparsed modules that import it
-        for found in listed(paths, self.skipped):
-            if found.name.endswith(PYTHON):
-                self._python(found)
-            elif _is_requirement(found.name):
-                self.requirements.append(found)
+        for found in files:
+            self._python(found)
 
     def _python(self, found: Listed) -> None:
         self.count += 1
@@ -193,13 +188,6 @@ def absolute(module: str, importer: str, is_package: bool) -> str:
 def _module(name: str) -> tuple[str, bool]:
     stem = name.rpartition(".")[0].replace("/", ".")
     return (stem[: -len(".__init__")], True) if stem.endswith(".__init__") else (stem, False)
-
-
-def _is_requirement(name: str) -> bool:
-    base = name.rpartition("/")[2]
-    return base in ("pyproject.toml", "setup.py", "setup.cfg", "METADATA") or (
-        base.startswith("requirements") and base.endswith((".txt", ".in"))
-    )
 
 
 def calls_of(file: SourceFile) -> dict[str, list[ast.Call]]:

@@ -65,9 +65,10 @@ class Written:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that `inspect.signature` shows of something: a Thing's or Method's."""
+    """The parameters that `inspect.signature` shows of `of`, a function of FlashInfer's."""
 
     names: tuple[str, ...]
+    of: str
 
 
 @dataclass(frozen=True, eq=False)

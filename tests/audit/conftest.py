@@ -29,7 +29,7 @@ def audited(tmp_path: Path) -> Audited:
             path = tmp_path / "engine" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        return list(Audit(SourceTree([tmp_path / "engine"]), RELEASES, pinned).found())
+        return list(Audit(tree([tmp_path / "engine"], RELEASES), RELEASES, pinned).found())
 
     return run
 

@@ -39,7 +39,8 @@ def effect(tmp_path: Path, release: str) -> Any:
     def audited(source: str) -> Effect:
         """The worst that the audit says of the installed release."""
         (tmp_path / "engine.py").write_text(source)
-        found = Audit(SourceTree([tmp_path]), Releases(tuple(dict.fromkeys((PINNED, release)))), PINNED).found()
+        releases = Releases(tuple(dict.fromkeys((PINNED, release))))
+        found = Audit(tree([tmp_path], releases), releases, PINNED).found()
         return max((one.outcomes[release].effect for one in found), default=Effect.WORKS)
 
     return audited

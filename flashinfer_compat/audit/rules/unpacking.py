@@ -1,0 +1,36 @@
+"""FIC203: a result taken apart into another number of parts than a release returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .. import findings
+from ..findings import Effect, Finding, Outcome
+from ..guards import reached
+from ..uses import WORKS, Audit, Use, inner, symbol_of
+
+
+def unpacked(audit: Audit, use: Use) -> Iterator[Finding]:
+    """``a, b = function(…)``, where releases say that they return something else."""
+    node = use.node
+    assert isinstance(node, ast.Assign)
+    call, target = node.value, node.targets[0]
+    if not isinstance(call, ast.Call) or not isinstance(target, (ast.Tuple, ast.List)):
+        return
+    if any(isinstance(one, ast.Starred) for one in target.elts) or not audit.tells(call.func, use.file):
+        return
+    wanted = len(target.elts)
+    functions = audit.by_release(call.func, use.file)
+    returned = {
+        version: {audit.releases.parts(version, inner(one)) for one in values} for version, values in functions.items()
+    }
+    if returned[audit.pinned] - {None, wanted}:
+        return  # the source is right about the release that it is written for, whatever its annotation says
+    outcomes = {}
+    for version, evaluator in audit.evaluators.items():
+        wrong = len(returned[version]) == 1 and not returned[version] & {None, wanted} and reached(use, evaluator)
+        why = f"returns {next(iter(returned[version]), None)} instead of {wanted}"
+        outcomes[version] = Outcome(Effect.BREAKS, why) if wrong else WORKS
+    symbol = next((symbol_of(values) for values in functions.values() if symbol_of(values)), "")
+    yield from audit.finding(findings.UNPACKED, use, node, symbol, outcomes)
