@@ -51,7 +51,7 @@ def audit(
     versions: Iterable[str] = SUPPORTED,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Audited:
-    """Audit the files below `paths` for `versions`. `source`: the release that they are written for, None: as declared."""
+    """Audit the files below `paths` for `versions`. `source`: the release they are written for, None: as declared."""
     skipped: list[Skipped] = []
     files = list(listed(paths, skipped))
     requirements = declared([one for one in files if is_declaration(one.name)], skipped)
@@ -64,7 +64,7 @@ def audit(
     found += cpp.audited(sources, releases.surfaces, skipped)
     requires = {version: surface.metadata.requires_dist for version, surface in releases.surfaces.items()}
     found += clashes([one for one in requirements if one.name != FLASHINFER], requires, written_for)
-    found = [replace(one, facade=answer(one)) for one in found]
+    found = [replace(one, facade=answer(one, releases.surfaces.values())) for one in found]
     return Audited(
         written_for,
         tuple(releases.surfaces),

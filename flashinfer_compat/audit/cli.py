@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,7 +65,7 @@ def _audited(paths: tuple[Path, ...], source: str | None, versions: tuple[str, .
 
 
 @contextmanager
-def _progress() -> Iterator[Progress | object]:
+def _progress() -> Iterator[Callable[[int, int], None]]:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("files", total=None)
@@ -162,7 +161,7 @@ def pin(paths: tuple[Path, ...], check: bool, facade: bool, style: str) -> None:
     else:
         _print_ranges(ranges, together)
         if check:
-            for one, declared, strays in outside:
+            for _, declared, strays in outside:
                 click.echo(f"{declared.path}:{declared.line}: {declared.requirement} allows {', '.join(strays)}")
             for one in undeclared:
                 click.echo(f"{one.name}: no requirement on flashinfer-python is declared")

@@ -1,7 +1,8 @@
 """Which names of a file can have to do with FlashInfer at all: everything else need not be looked at.
 
-A name is marked when something that is marked can become its value, as far as `evaluate` follows values. Scopes are not told
-apart, so that nothing is lost; a key is a name, or ``.name`` for an attribute. Functions that say no marked name stay unread.
+A name is marked when something that is marked can become its value, as far as `evaluate` follows values. Scopes are not
+told apart, so that nothing is lost; a key is a name, or ``.name`` for an attribute. Functions that say no marked name
+stay unread.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ _TEXT = f'"{PACKAGE}"'
 _TEXTS = (f"{PACKAGE}.", f"{PACKAGE}-python", f"{PACKAGE}_python")
 _WORD = re.compile(rb"[A-Za-z_\x80-\xff][\w\x80-\xff]*")
 #: Functions whose result `evaluate` knows from what they are given.
-_LOOKS_AT_ARGUMENTS = frozenset(
-    "hasattr getattr find_spec import_module __import__ callable bool all any signature partial MethodType cast version "
-    "Version parse".split()
-)
+_LOOKS_AT_ARGUMENTS = {"hasattr", "getattr", "find_spec", "import_module", "__import__", "callable", "bool", "all"}
+_LOOKS_AT_ARGUMENTS |= {"any", "signature", "partial", "MethodType", "cast", "version", "Version", "parse"}
 #: Expressions that stand for what one of their parts stands for.
 _OF_THEIR_PARTS = (
     ast.BoolOp,
@@ -45,7 +44,7 @@ _OF_THEIR_PARTS = (
 
 
 class Concern:
-    """A file's marked names. `makes` tells of a dotted name whether it gives, called, an object of a FlashInfer class."""
+    """A file's marked names. `makes` tells whether a dotted name gives, called, an object of a FlashInfer class."""
 
     def __init__(self, syntax: Syntax, source: bytes, makes: Callable[[str], bool]) -> None:
         self._syntax = syntax
@@ -170,7 +169,7 @@ class Concern:
                 self._link(key, to)
 
     def _take_in(self) -> None:
-        """Link what has been read, mark what follows, read the functions that say what is marked; until nothing is new."""
+        """Link what has been read, mark what follows, read the functions that say it, until nothing is new."""
         while True:
             self._take_in_read()
             if not self._marked:

@@ -1,6 +1,6 @@
 """C++ and CUDA sources that include FlashInfer's headers: what their calls of its templates come to on each release.
 
-The texts are read, nothing is compiled: a call counts by the number of its arguments and of its written template arguments.
+The texts are read, nothing is compiled: a call counts by the number of its arguments and of its template arguments.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 from ..doctor.tables import TableLine, lines
 from ..headers import include_dirs
-from ..surfaces.model import PACKAGE
+from ..surfaces.model import PACKAGE, Surface
 from . import findings
 from .findings import Effect, Finding
 
@@ -20,7 +20,7 @@ def _by_key() -> Mapping[str, list[TableLine]]:
     return found
 
 
-def answer(finding: Finding) -> str:
+def answer(finding: Finding, surfaces: Collection[Surface]) -> str:
     """One sentence: emulated, ignored or unavailable through the facade, with the table's note; "" where none knows."""
     code = finding.code
     if code in (findings.VERSION_TEXT, findings.POST_RELEASE):
@@ -31,14 +31,35 @@ def answer(finding: Finding) -> str:
         header = _header(finding.symbol)
         return f"Emulated by flashinfer_compat: include <{header}> from include_dirs()." if header else ""
     why = " ".join(outcome.why for outcome in finding.outcomes.values() if outcome.effect > Effect.NOT_REACHED)
+    for key in _keys(finding, surfaces):
+        for line in _by_key().get(key, ()):
+            if not line.adds or any(added in why for added in line.adds):
+                said = line.instead or line.note
+                return f"{line.outcome.capitalize()} by flashinfer_compat" + (f": {said}" if said else ".")
+    return ""
+
+
+def _keys(finding: Finding, surfaces: Collection[Surface]) -> Iterator[str]:
+    """How the tables may name the symbol: as it is used, as it is defined, as a class that inherits it has it."""
     for name in dict.fromkeys((finding.symbol, finding.defined)):
         key = name.removeprefix(f"{PACKAGE}.")
-        for candidate in (key, f"{key}.__init__"):
-            for line in _by_key().get(candidate, ()):
-                if not line.adds or any(added in why for added in line.adds):
-                    said = line.instead or line.note
-                    return f"{line.outcome.capitalize()} by flashinfer_compat" + (f": {said}" if said else ".")
-    return ""
+        yield key
+        yield f"{key}.__init__"
+    holder, _, method = finding.defined.rpartition(".")
+    for key in _by_key():
+        derived, _, name = key.rpartition(".")
+        if name == method and any(holder in _bases(surface, derived) for surface in surfaces):
+            yield key
+
+
+def _bases(surface: Surface, name: str) -> list[str]:
+    pending, found = [surface.find(name)], []
+    while pending:
+        one = pending.pop()
+        if one is not None and one.dotted not in found:
+            found.append(one.dotted)
+            pending += surface.bases(one)
+    return found
 
 
 @cache

@@ -6,9 +6,12 @@ import ast
 
 from .evaluate import Evaluator, catching
 from .findings import Effect, Outcome
-from .syntax import Attempt, Branch, ends
+from .syntax import Attempt, Branch, ends, tail
 from .uses import Use
 from .values import Missing
+
+#: Parts of the names of functions that only tell somebody that something is off.
+_SAYING = ("warn", "log", "print", "info", "debug", "error", "exception", "skip", "exit")
 
 
 def missed(missing: Missing, use: Use, evaluator: Evaluator, bound: str = "") -> Outcome:
@@ -103,7 +106,8 @@ def _does_something(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Return):
         return not (statement.value is None or isinstance(statement.value, ast.Constant))
     if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, (ast.Call, ast.Constant))
+        value = statement.value
+        return isinstance(value, ast.Call) and not any(word in tail(value.func).lower() for word in _SAYING)
     if isinstance(statement, ast.Assign):
         return not isinstance(statement.value, ast.Constant)
     return True

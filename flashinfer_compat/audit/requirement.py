@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -86,7 +85,7 @@ def clashes(found: Iterable[Declared], requires: Mapping[str, Iterable[str]], wr
     for release, texts in requires.items():
         for text in texts:
             requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate(default_environment() | {"extra": ""}):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 floors.setdefault(canonicalize_name(requirement.name), {})[release] = requirement.specifier
     told = set()
     for one in found:

@@ -108,14 +108,12 @@ class Syntax:
             _Reader(self, inside=True).block(function.body, where)
 
 
-_KEPT = frozenset(
-    (ast.Import, ast.ImportFrom, ast.Attribute, ast.Call, ast.Assign, ast.Compare, ast.Tuple, ast.Name)
-)
+_KEPT = frozenset((ast.Import, ast.ImportFrom, ast.Attribute, ast.Call, ast.Assign, ast.Compare, ast.Tuple, ast.Name))
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def read(tree: ast.Module) -> Syntax:
-    """The scopes and places of a file, without functions' bodies. Raises `RecursionError` where it is nested too deeply."""
+    """The scopes and places of a file, without functions' bodies. Raises `RecursionError` of what is nested deeply."""
     scope = Scope(tree, None)
     reader = _Reader(Syntax(tree, scope, [], {}, {tree: scope}))
     reader.block(tree.body, Where(scope))

@@ -14,7 +14,7 @@ from .releases import Releases
 
 #: A file without any of these can get at FlashInfer only through another audited file.
 _DIRECT = re.compile(
-    rb"""(?:import|from)\s+flashinfer\b|["']flashinfer\.[A-Za-z_]|[(\[,=]\s*["']flashinfer["']\s*[,)]"""
+    rb"""(?:import|from)\s+flashinfer\b|["']flashinfer\.|[(\[,=]\s*["']flashinfer["']\s*[,)]"""
     rb"""|["']flashinfer[-_]python["']"""
 )
 _IMPORTS = re.compile(rb"\n[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))")
@@ -73,7 +73,9 @@ class SourceTree:
         except RecursionError:
             self.skipped.append(Skipped(found.path, "nested too deeply"))
             return None
-        file = SourceFile(found.path, module, is_package, read_syntax, Concern(read_syntax, source, self.releases.makes))
+        file = SourceFile(
+            found.path, module, is_package, read_syntax, Concern(read_syntax, source, self.releases.makes)
+        )
         self.files[module] = file
         return file
 
@@ -136,7 +138,11 @@ class SourceTree:
                 if other is None or source is None:
                     continue
                 # `from package import module` is told from `from package import other` by the text.
-                if (name in modules or tail.encode() in source) and any(map(source.__contains__, texts)) and words.search(source):
+                if (
+                    (name in modules or tail.encode() in source)
+                    and any(map(source.__contains__, texts))
+                    and words.search(source)
+                ):
                     del self._others[module]
                     loaded = self._load(other[0], module, other[1], source)
                     if loaded is not None:

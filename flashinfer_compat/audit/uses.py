@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .evaluate import Evaluator
@@ -76,8 +76,14 @@ class Audit:
 
     # What rules ask
 
+    def symbol(self, values: dict[str, Values]) -> str:
+        """The dotted name of what is used: as the pinned release has it, else as another, else as it is missing."""
+        ordered = [values[self.pinned], *values.values()]
+        there = [symbol_of([one for one in found if not isinstance(inner(one), Missing)]) for found in ordered]
+        return next(filter(None, (*there, *map(symbol_of, ordered))), "")
+
     def tells(self, node: ast.expr, file: SourceFile) -> bool:
-        """Whether an expression may stand for something; where the pinned release makes nothing of it, none need be asked."""
+        """Whether an expression stands for something on the pinned release; else no other need be asked."""
         return node in file.concern and self.evaluators[self.pinned].values(node, file) != (UNKNOWN,)
 
     def by_release(self, node: ast.expr, file: SourceFile) -> dict[str, Values]:
@@ -137,7 +143,7 @@ def inner(value: Value) -> Value:
     return inner(value.function) if isinstance(value, Partial) else value
 
 
-def symbol_of(values: Values) -> str:
+def symbol_of(values: Iterable[Value]) -> str:
     """The dotted name of the first thing of FlashInfer's among the values."""
     for value in map(inner, values):
         if isinstance(value, (Thing, Missing)):

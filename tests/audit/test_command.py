@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from flashinfer_compat.cli import main
 
+from . import sarif
+
 BREAKS = "from flashinfer.comm import MoeAlltoAll\n"
 
 
@@ -50,6 +52,12 @@ def test_json_and_a_baseline(engine: Path, tmp_path: Path) -> None:
     baseline.write_text(output)
     (engine / "moe.py").write_text("\n\n" + BREAKS)  # the same use, further down
     assert run(str(engine), "--baseline", str(baseline))[0] == 0
+    for text in ("", "[]", "{}", '{"findings": [1]}'):
+        baseline.write_text(text)
+        code, output = run(str(engine), "--baseline", str(baseline))
+        assert code == 2
+        assert "is no JSON report of an audit" in output
+    assert run(str(engine), "--baseline", str(tmp_path / "none.json"))[0] == 2
 
 
 def test_github_and_sarif(engine: Path) -> None:
@@ -62,6 +70,7 @@ def test_github_and_sarif(engine: Path) -> None:
     log = json.loads(output)
     (result,) = log["runs"][0]["results"]
     assert (log["version"], result["ruleId"], result["level"]) == ("2.1.0", "FIC001", "error")
+    sarif.validate(log)
     assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 1, "startColumn": 29}
 
 

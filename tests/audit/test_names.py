@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+
+from flashinfer_compat.audit.uses import Audit
 
 from .conftest import Audited, told
 
@@ -113,33 +117,6 @@ def test_what_never_breaks(audited: Audited, source: str) -> None:
     assert [one for one in told(audited(source)) if "breaks" in one[2].values() or "later" in one[2].values()] == []
 
 
-@pytest.mark.parametrize(
-    ("source", "symbol", "effect"),
-    [
-        ("import flashinfer.comm as c\nHAS = hasattr(c, 'MoeAlltoAll')", "comm.MoeAlltoAll", "off"),
-        (
-            "from importlib.util import find_spec\nHAS = find_spec('flashinfer.comm.trtllm_moe_alltoall') is not None",
-            "comm.trtllm_moe_alltoall",
-            "off",
-        ),
-        (
-            """
-            import flashinfer.comm as c
-            if hasattr(c, "MoeAlltoAll"):
-                dispatch = c.MoeAlltoAll
-            else:
-                dispatch = other(1)
-            """,
-            "comm.MoeAlltoAll",
-            "alternative",
-        ),
-        ("NAMES = [('flashinfer.comm', 'Mapping'), ('flashinfer.comm', 'MoeAlltoAll')]", "comm.MoeAlltoAll", "off"),
-    ],
-)
-def test_a_question(audited: Audited, source: str, symbol: str, effect: str) -> None:
-    assert told(audited(source)) == [("FIC002", symbol, {"0.7.3": effect, "0.7.4": effect})]
-
-
 def test_names_handed_on_inside_the_engine(audited: Audited) -> None:
     sources = {
         "lazy.py": "import flashinfer.comm\ncomm = flashinfer.comm\n",
@@ -154,6 +131,54 @@ def test_names_handed_on_inside_the_engine(audited: Audited) -> None:
     )
 
 
-def test_a_patch_onto_a_name_that_is_gone(audited: Audited) -> None:
-    found = told(audited("import flashinfer.comm as c\nc.MoeAlltoAll = None"))
-    assert found == [("FIC202", "comm.MoeAlltoAll", OFF)]
+def test_a_global_that_a_function_sets(audited: Audited) -> None:
+    source = """
+    _comm = None
+
+    def load():
+        global _comm
+        import flashinfer.comm
+        _comm = flashinfer.comm
+
+    def use():
+        return _comm.MoeAlltoAll
+    """
+    assert told(audited(source)) == [("FIC001", "comm.MoeAlltoAll", GONE)]
+
+
+def test_a_name_that_a_class_inherits(audited: Audited) -> None:
+    sources = {
+        "base.py": """
+        from flashinfer.moe_ep import NVLinkOneSidedAlltoAll
+
+        class Base(NVLinkOneSidedAlltoAll):
+            pass
+        """,
+        "derived.py": """
+        from .base import Base
+
+        class Engine(Base):
+            def step(self):
+                return self.dispatch(1, 2, 3, max_tokens_per_rank=4)
+        """,
+    }
+    assert told(audited(sources)) == [
+        ("FIC001", "moe_ep.NVLinkOneSidedAlltoAll", {"0.7.1": "breaks"}),
+        ("FIC101", "moe_ep.NVLinkOneSidedAlltoAll.dispatch", GONE),
+    ]
+
+
+def test_functions_that_say_nothing_of_flashinfer_stay_unread(audit: Callable[..., Audit]) -> None:
+    source = """
+    import flashinfer
+
+    def norm(x, weight):
+        return flashinfer.rmsnorm(x, weight)
+
+    def other(x, weight):
+        return x * weight
+    """
+    checked = audit(source)
+    assert list(checked.found()) == []
+    (file,) = checked.tree.files.values()
+    assert [function.name for function in file.syntax.unread] == ["other"]

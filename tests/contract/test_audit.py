@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
+from flashinfer_compat.audit.audited import audit
 from flashinfer_compat.audit.findings import Effect
-from flashinfer_compat.audit.releases import Releases
-from flashinfer_compat.audit.tree import SourceTree
-from flashinfer_compat.audit.uses import Audit
 
 PINNED = "0.7.2.post1"
 NAMES = [
@@ -39,8 +37,7 @@ def effect(tmp_path: Path, release: str) -> Any:
     def audited(source: str) -> Effect:
         """The worst that the audit says of the installed release."""
         (tmp_path / "engine.py").write_text(source)
-        releases = Releases(tuple(dict.fromkeys((PINNED, release))))
-        found = Audit(tree([tmp_path], releases), releases, PINNED).found()
+        found = audit([tmp_path], PINNED, (release,)).findings
         return max((one.outcomes[release].effect for one in found), default=Effect.WORKS)
 
     return audited

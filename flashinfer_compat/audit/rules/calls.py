@@ -10,7 +10,7 @@ from .. import findings
 from ..calls import Bound, arguments_of, bind
 from ..findings import Effect, Finding, Outcome
 from ..guards import handled, reached
-from ..uses import WORKS, Audit, Use, inner, symbol_of
+from ..uses import WORKS, Audit, Use, inner
 from ..values import Method, Missing, Thing, Values
 
 
@@ -28,7 +28,7 @@ def bound(audit: Audit, use: Use) -> Iterator[Finding]:
     if pinned and not pinned[0].fits:
         return  # pieced together otherwise than it is written: what the pinned release takes is what is passed
     outcomes: dict[str, dict[findings.Code, Outcome]] = {version: {} for version in fitting}
-    symbol = next((symbol_of(values) for values in functions.values() if symbol_of(values)), "")
+    symbol = audit.symbol(functions)
     for version, fits in fitting.items():
         evaluator = audit.evaluators[version]
         if not fits or not reached(use, evaluator):

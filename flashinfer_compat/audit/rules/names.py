@@ -70,11 +70,9 @@ def named(audit: Audit, use: Use) -> Iterator[Finding]:
     """``helper("flashinfer.module", "name")``: looked up when it is first used."""
     node = use.node
     assert isinstance(node, ast.Call)
-    texts = [one.value if isinstance(one, ast.Constant) else None for one in node.args[:2]]
-    if len(texts) < 2 or not isinstance(texts[1], str) or not texts[1].isidentifier():
-        return
-    if is_module_name(str(texts[0])) and tail(node.func) not in PROBES:
-        dotted = f"{texts[0]}.{texts[1]}"
+    texts = [str(one.value) for one in node.args[:2] if isinstance(one, ast.Constant)]
+    if len(texts) == 2 and is_module_name(texts[0]) and texts[1].isidentifier() and tail(node.func) not in PROBES:
+        dotted = ".".join(texts)
         lost = Outcome(Effect.LATER, f"{dotted} is looked up when it is first used, and is not there")
         yield from by_text(audit, findings.MISSING_NAME, use, dotted, lost)
 

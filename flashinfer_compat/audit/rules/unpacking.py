@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .. import findings
 from ..findings import Effect, Finding, Outcome
 from ..guards import reached
-from ..uses import WORKS, Audit, Use, inner, symbol_of
+from ..uses import WORKS, Audit, Use, inner
 
 
 def unpacked(audit: Audit, use: Use) -> Iterator[Finding]:
@@ -32,5 +32,4 @@ def unpacked(audit: Audit, use: Use) -> Iterator[Finding]:
         wrong = len(returned[version]) == 1 and not returned[version] & {None, wanted} and reached(use, evaluator)
         why = f"returns {next(iter(returned[version]), None)} instead of {wanted}"
         outcomes[version] = Outcome(Effect.BREAKS, why) if wrong else WORKS
-    symbol = next((symbol_of(values) for values in functions.values() if symbol_of(values)), "")
-    yield from audit.finding(findings.UNPACKED, use, node, symbol, outcomes)
+    yield from audit.finding(findings.UNPACKED, use, node, audit.symbol(functions), outcomes)
