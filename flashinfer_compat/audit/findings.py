@@ -14,11 +14,12 @@ class Effect(IntEnum):
 
     WORKS = 0
     NOT_REACHED = 1  #: a guard leads elsewhere, as on the release that the source is written for
-    CHANGED = 2  #: it runs, perhaps with another result
-    ALTERNATIVE = 3  #: a guard leads to another path written for that
-    OFF = 4  #: a guard turns the feature off, silently
-    LATER = 5  #: the guard passes, and an error comes where the name is used
-    BREAKS = 6  #: an error here
+    NOT_KNOWN = 2  #: the release is on no index, and its neighbours differ
+    CHANGED = 3  #: it runs, perhaps with another result
+    ALTERNATIVE = 4  #: a guard leads to another path written for that
+    OFF = 5  #: a guard turns the feature off, silently
+    LATER = 6  #: the guard passes, and an error comes where the name is used
+    BREAKS = 7  #: an error here
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")

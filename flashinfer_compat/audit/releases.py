@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, cast
 
 from ..surfaces import store
+from ..surfaces.derived import DerivedSurface
 from ..surfaces.model import PACKAGE, Class, Found, Function, Module, Parameter, Surface
 from .values import UNKNOWN, Instance, Literal, Method, Missing, RawModule, Thing, Value
 
@@ -29,6 +30,11 @@ class Releases:
 
     def _find(self, version: str, dotted: str) -> Found | None:
         return self.surfaces[version].find(dotted)
+
+    def guesses(self, version: str, dotted: str) -> bool:
+        """Whether nothing is stated of a name, in a release that is concluded from neighbours that differ."""
+        surface = self.surfaces[version]
+        return isinstance(surface, DerivedSurface) and surface.provenance(dotted) == "unknown"
 
     def has(self, version: str, dotted: str) -> bool:
         return self.find(version, dotted) is not None

@@ -69,14 +69,15 @@ def _in_text(path: str, text: str) -> Iterator[Declared]:
 
 
 def pinned(found: Iterable[Declared], versions: Iterable[str]) -> str | None:
-    """The newest release that the first requirement on FlashInfer allows that allows any."""
+    """The newest release that the first requirement on FlashInfer allows that allows any; the nearest where none does."""
     ordered = sorted(versions, key=Version, reverse=True)
-    for one in found:
-        if one.name == FLASHINFER:
-            allowed = [version for version in ordered if one.allows(version)]
-            if allowed:
-                return allowed[0]
-    return None
+    wanted = [one for one in found if one.name == FLASHINFER]
+    for one in wanted:
+        allowed = [version for version in ordered if one.allows(version)]
+        if allowed:
+            return allowed[0]
+    named = [Version(spec.version.removesuffix(".*")) for one in wanted for spec in one.requirement.specifier]
+    return ordered[-1] if named and max(named) < Version(ordered[-1]) else None
 
 
 def clashes(found: Iterable[Declared], requires: Mapping[str, Iterable[str]], written_for: str) -> Iterator[Finding]:

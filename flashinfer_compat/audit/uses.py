@@ -93,6 +93,12 @@ class Audit:
         self, code: Code, use: Use, node: ast.AST, symbol: str, outcomes: dict[str, Outcome]
     ) -> Iterator[Finding]:
         """A finding, unless every release does what the pinned one does and that is no error."""
+        there = next((one for one in (self.releases.find(v, symbol) for v in self.evaluators) if one), None)
+        defined = there.dotted if there is not None else symbol
+        for version, outcome in outcomes.items():
+            if outcome.effect.is_failure and self.releases.guesses(version, defined):
+                why = f"{outcome.why}, as far as its neighbours tell: this release is on no index"
+                outcomes[version] = Outcome(Effect.NOT_KNOWN, why)
         pinned = outcomes.get(self.pinned, WORKS)
         worse = any(
             outcome.effect > Effect.NOT_REACHED
@@ -105,8 +111,6 @@ class Audit:
             guard = (
                 ast.unparse(guards[-1].test) if guards and isinstance(guards[-1], Branch) else "try" if guards else ""
             )
-            there = next((one for one in (self.releases.find(v, symbol) for v in self.evaluators) if one), None)
-            defined = there.dotted if there is not None else symbol
             yield Finding(code, use.file.path, line, column, symbol, outcomes, guard=guard[:80], defined=defined)
 
     def not_resolved(self, use: Use, node: ast.AST, symbol: str, why: str) -> None:
