@@ -45,7 +45,7 @@ def check_one_sided_dispatch(
     active_rank_mask: torch.Tensor | None,
 ) -> None:
     check_dispatch(self, hidden_states, topk_ids, topk_weights, hidden_states_scale, runtime_max_tokens_per_rank)
-    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask, self.ep_rank)
     expert_parallel.check_statistics(self.config.eplb_stats_num_experts, eplb_local_stats)
 
 
@@ -79,7 +79,7 @@ def check_buffer(self: Any) -> None:
 
 def check_one_sided_combine(self: Any, expert_output: torch.Tensor, active_rank_mask: torch.Tensor | None) -> None:
     check_combine(self, expert_output)
-    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask, self.ep_rank)
 
 
 def check_combine(self: Any, expert_output: torch.Tensor) -> None:
