@@ -8,7 +8,8 @@ ratio is to the native call of the same API, of the other one where the release 
 Device time is that of a CUDA graph with `--calls` calls, host time that of the calls alone, the device idle before.
 `--ranks` says how many processes; each has a GPU of its own, or they share one where there are fewer, and then wait for
 each other's turn on it: device times of ranks that share a GPU are no measure of anything, and are left out. With one
-rank nobody waits for a peer, and no row leaves the GPU. The figures are those of the first rank.
+rank nobody waits for a peer, and no row leaves the GPU. Such ranks need no NVLink, which FlashInfer asks NVML for: its
+answer is overruled. The figures are those of the first rank.
 """
 
 from __future__ import annotations
@@ -134,11 +135,21 @@ def host_time(call: Callable[[], Any], calls: int) -> Callable[[], float]:
     return once
 
 
+def without_nvlink() -> None:
+    """Let NVML say that each link is up."""
+    import pynvml
+
+    pynvml.nvmlDeviceGetNvLinkCapability = lambda device, link, capability: 1
+    pynvml.nvmlDeviceGetNvLinkState = lambda device, link: pynvml.NVML_FEATURE_ENABLED
+
+
 def measure(rank: int, args: argparse.Namespace, store: str) -> None:
     torch.cuda.set_device(rank % torch.cuda.device_count())
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=args.ranks)
     warnings.simplefilter("ignore", DeprecationWarning)
     shared = args.ranks > torch.cuda.device_count()
+    if shared or args.ranks == 1:
+        without_nvlink()
     capacity = max(args.tokens)
     made = variants(rank, args.ranks, capacity, args.hidden)
     rows = []

@@ -3,7 +3,9 @@
 Every rank has its own process and CUDA context. Where there are fewer GPUs than ranks, ranks share a GPU: the symmetric
 memory is exchanged by file descriptors, which works between processes of one device too, and the GPU gives the contexts
 turns of some milliseconds, so that kernels that wait for each other make progress. The process group is gloo's: NCCL
-refuses two ranks on one device. Nothing of this is of use to an engine, and no time measured so says anything.
+refuses two ranks on one device. FlashInfer asks NVML for NVLinks that are up, and a GPU by itself may have none: for
+ranks of one GPU NVML's answer is overruled, and FlashInfer itself is as it is. None of this is of use to an
+engine, and no time measured so says anything.
 """
 
 from __future__ import annotations
@@ -81,7 +83,17 @@ class Ranks:
             self._pipes.append(ours)
 
 
+def without_nvlink() -> None:
+    """Let NVML say that each link is up, for ranks that share a GPU."""
+    import pynvml
+
+    pynvml.nvmlDeviceGetNvLinkCapability = lambda device, link, capability: 1
+    pynvml.nvmlDeviceGetNvLinkState = lambda device, link: pynvml.NVML_FEATURE_ENABLED
+
+
 def _work(rank: int, size: int, store: str, pipe: Connection) -> None:
+    if size == 1 or torch.cuda.device_count() < size:
+        without_nvlink()
     torch.cuda.set_device(rank % torch.cuda.device_count())
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     while True:

@@ -390,9 +390,6 @@ def a_peer_that_dies(rank: int, ranks: int) -> float:
 def started() -> Iterator[dict[int, Ranks]]:
     """Ranks by their number: one, and one for each GPU or two on one."""
     made = {size: Ranks(size) for size in (1, max(2, torch.cuda.device_count()))}
-    if not made[1].run(is_supported)[0]:
-        made[1].stop()
-        pytest.skip("FlashInfer finds no NVLink, or not all of them up")
     yield made
     for ranks in made.values():
         ranks.stop()
@@ -401,7 +398,13 @@ def started() -> Iterator[dict[int, Ranks]]:
 @pytest.fixture(params=["one rank", "several"])
 def ranks(request: pytest.FixtureRequest, started: dict[int, Ranks]) -> Ranks:
     one, several = started.values()
-    return one if request.param == "one rank" else several
+    return one if request.param == "one rank" else linked(several)
+
+
+def linked(several: Ranks) -> Ranks:
+    if not all(several.run(is_supported)):
+        pytest.skip("FlashInfer finds no NVLink, or not all of them up")
+    return several
 
 
 def is_supported(rank: int, ranks: int) -> bool:
@@ -452,6 +455,6 @@ def test_many_rounds(ranks: Ranks, api: str) -> None:
 def test_a_peer_that_dies(started: dict[int, Ranks], release: str) -> None:
     if release not in ("0.7.3", "0.7.4"):
         pytest.skip("its kernels wait 300 seconds, a constant")
-    _, several = started.values()
+    several = linked(list(started.values())[-1])
     seconds = several.run(a_peer_that_dies, dying=[several.size - 1])
     assert all(each is None or each < 30 for each in seconds)
