@@ -100,10 +100,10 @@ def check_combine(self: Any, expert_output: torch.Tensor) -> None:
     rounds = rounds_of(self)
     rounds.check_open("combine")
     ranks, tokens = self.ep_size, rounds.tokens
-    if expert_output.dim() not in (2, 3) or expert_output.shape[:-1] not in ((ranks * tokens,), (ranks, tokens)):
+    shape = expert_output.shape
+    if shape[0] != ranks * tokens if len(shape) == 2 else len(shape) != 3 or shape[0] != ranks or shape[1] != tokens:
         raise InvalidArgument(
-            f"expert_output must be [{ranks * tokens}, hidden] or [{ranks}, {tokens}, hidden], "
-            f"got {tuple(expert_output.shape)}"
+            f"expert_output must be [{ranks * tokens}, hidden] or [{ranks}, {tokens}, hidden], got {tuple(shape)}"
         )
 
 

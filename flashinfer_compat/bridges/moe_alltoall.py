@@ -145,16 +145,30 @@ def routable(self: Any, token_selected_experts: torch.Tensor) -> torch.Tensor:
     """Expert ids to route by: the older kernels make a rank of every id, of one out of range a peer that is not there.
 
     Such an id becomes one of the token's others, which sends nothing more; a token without any stays on its own rank.
-    The payload keeps the ids as they were. Without a look at them on the host: six small kernels.
+    The payload keeps the ids as they were. Without a look at them on the host: a kernel, or six of PyTorch's.
     """
     experts: int = self.num_experts
-    home = self.ep_rank * experts // self.ep_size
+    share, more = divmod(experts, self.ep_size)
+    home = self.ep_rank * share + min(self.ep_rank, more)  # this rank's first expert
+    if token_selected_experts.is_cuda and (route := _one_kernel()) is not None:
+        return route(token_selected_experts, experts, home)
     valid = token_selected_experts.clamp(0, experts - 1) == token_selected_experts
     # Below any valid id, and `home` modulo the number of experts.
     other = torch.where(valid, token_selected_experts, home - experts)
     if other.shape[1] > 1:
         other = torch.where(valid, other, other.amax(1, keepdim=True))
     return other.remainder_(experts)
+
+
+@functools.cache
+def _one_kernel() -> Callable[[torch.Tensor, int, int], torch.Tensor] | None:
+    try:
+        from .routing_kernel import route
+
+        route(torch.zeros(1, 1, dtype=torch.int32, device="cuda"), 1, 0)
+    except Exception:  # no Triton, or it lacks a compiler or a driver that it knows
+        return None
+    return route
 
 
 def sized(

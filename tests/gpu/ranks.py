@@ -31,7 +31,7 @@ class Ranks:
         self._pipes: list[Connection] = []
 
     def run(
-        self, function: Callable[..., Any], *arguments: Any, timeout: float = 120, dying: Sequence[int] = ()
+        self, function: Callable[..., Any], *arguments: Any, timeout: float = 60, dying: Sequence[int] = ()
     ) -> list[Any]:
         """``function(rank, size, *arguments)`` of each rank; those that are expected to die give None.
 
