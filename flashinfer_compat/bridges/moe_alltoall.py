@@ -17,6 +17,7 @@ import torch
 from ..errors import FeatureUnavailable, InvalidArgument, RoundError, UnsupportedArgument
 from . import expert_parallel
 from .expert_parallel import Rounds, native_module
+from .planner import is_capturing
 
 #: The functions' parameters by their names in the source of 0.7.4. What an older source lacks of them is left out.
 _PARAMETERS = {
@@ -150,8 +151,10 @@ def routable(self: Any, token_selected_experts: torch.Tensor) -> torch.Tensor:
     experts: int = self.num_experts
     share, more = divmod(experts, self.ep_size)
     home = self.ep_rank * share + min(self.ep_rank, more)  # this rank's first expert
-    if token_selected_experts.is_cuda and (route := _one_kernel()) is not None:
-        return route(token_selected_experts, experts, home)
+    if token_selected_experts.is_cuda:
+        route = _one_kernel(token_selected_experts.shape[1], token_selected_experts.get_device())
+        if route is not None:
+            return route(token_selected_experts, experts, home)
     valid = token_selected_experts.clamp(0, experts - 1) == token_selected_experts
     # Below any valid id, and `home` modulo the number of experts.
     other = torch.where(valid, token_selected_experts, home - experts)
@@ -160,15 +163,24 @@ def routable(self: Any, token_selected_experts: torch.Tensor) -> torch.Tensor:
     return other.remainder_(experts)
 
 
-@functools.cache
-def _one_kernel() -> Callable[[torch.Tensor, int, int], torch.Tensor] | None:
-    try:
-        from .routing_kernel import route
+_Route = Callable[[torch.Tensor, int, int], torch.Tensor]
+_ONE_KERNEL: dict[tuple[int, int], _Route | None] = {}
 
-        route(torch.zeros(1, 1, dtype=torch.int32, device="cuda"), 1, 0)
-    except Exception:  # no Triton, or it lacks a compiler or a driver that it knows
-        return None
-    return route
+
+def _one_kernel(top_k: int, device: int) -> _Route | None:
+    """`routing_kernel.route`, compiled for a top_k and loaded on a device; None where that cannot be, or not now."""
+    key = top_k, device
+    if key not in _ONE_KERNEL:
+        if is_capturing():
+            return None  # loading a kernel would spoil the capture of a layer that has not run before
+        try:
+            from .routing_kernel import route
+
+            route(torch.zeros(1, top_k, dtype=torch.int32, device=torch.device("cuda", device)), 1, 0)
+            _ONE_KERNEL[key] = route
+        except Exception:  # no Triton, or it lacks a compiler or a driver that it knows
+            _ONE_KERNEL[key] = None
+    return _ONE_KERNEL[key]
 
 
 def sized(

@@ -27,7 +27,7 @@ def _route(ids, routed, tokens, experts, home, TOP_K: tl.constexpr, COLUMNS: tl.
 
 @functools.cache
 def _compiled(top_k: int, device: int) -> tuple[Any, int]:
-    """The kernel for a top_k, loaded on the current device: launching it so takes the host a few µs, through jit 40."""
+    """The kernel for a top_k, loaded on the current device; launched so, it saves the host 20 µs of Triton's jit."""
     columns = triton.next_power_of_2(top_k)
     kernel = _route.warmup(
         torch.int32, torch.int32, 0, 0, 0, TOP_K=top_k, COLUMNS=columns, ROWS=_TOKENS, grid=(1,), num_warps=4
@@ -41,6 +41,7 @@ def route(ids: torch.Tensor, experts: int, home: int) -> torch.Tensor:
     Compiled once for each top_k: nothing else is specialized, so that a call in a graph's capture compiles nothing.
     """
     tokens, top_k = ids.shape
+    ids = ids.contiguous()
     routed = torch.empty_like(ids)
     kernel, columns = _compiled(top_k, ids.get_device())
     kernel[(-(-tokens // _TOKENS), 1, 1)](ids, routed, tokens, experts, home, top_k, columns, _TOKENS)

@@ -110,6 +110,13 @@ def test_a_combine_is_for_its_rounds_size(rounds: Rounds) -> None:
         rounds.check_open("combine", 8)
 
 
+def test_no_kernel_is_loaded_into_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moe_alltoall, "_ONE_KERNEL", {})
+    monkeypatch.setattr(moe_alltoall, "is_capturing", lambda: True)
+    assert moe_alltoall._one_kernel(2, 0) is None
+    assert moe_alltoall._ONE_KERNEL == {}, "the next call outside a capture loads it"
+
+
 def test_a_token_without_an_expert_stays_on_its_rank() -> None:
     """Also where the experts cannot be shared out evenly: the first of seven ranks has one more of fifteen."""
     ids = torch.tensor([[-1, 99], [99, 6], [-(2**31), 2**31 - 1]], dtype=torch.int32)
