@@ -78,7 +78,8 @@ def derive(
         bases += line.bases(native, facade_object)
         namespace |= line.own(native)
     for method, rules in methods.items():
-        original = getattr(native, method)
+        # One that only later releases have may be a base's.
+        original = next(getattr(cls, method) for cls in (native, *bases) if hasattr(cls, method))
         adapted = adapt(original, rules, name=f"{name}.{method}", release=release, owner=native)
         if adapted is not original:
             namespace |= _following(native, original, adapted)

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RoundError
 from . import expert_parallel
 from .expert_parallel import Rounds
+from .one_sided import NVLinkOneSidedAlltoAll
 
 
 def rounds_of(self: Any) -> Rounds:
@@ -44,9 +45,22 @@ def check_one_sided_dispatch(
     eplb_local_stats: torch.Tensor | None,
     active_rank_mask: torch.Tensor | None,
 ) -> None:
+    _check_mapped(self)
     check_dispatch(self, hidden_states, topk_ids, topk_weights, hidden_states_scale, runtime_max_tokens_per_rank)
-    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask, self.ep_rank)
     expert_parallel.check_statistics(self.config.eplb_stats_num_experts, eplb_local_stats)
+
+
+def _check_mapped(self: Any) -> None:
+    """Refuse what would fault on the device: FlashInfer's own class from 0.7.3 on does not look, the older one does."""
+    state = self.__dict__.get("_state")
+    memory = state.get("mnnvl_mem") if isinstance(state, dict) else None
+    if memory is not None and not memory.mapped:
+        raise RoundError("the workspace is unmapped: checkpoint_restore comes first")
+
+
+def check_checkpoint(self: Any) -> None:
+    rounds_of(self).check_no_round("checkpoint_prepare")
 
 
 def check_dispatch(
@@ -79,17 +93,17 @@ def check_buffer(self: Any) -> None:
 
 def check_one_sided_combine(self: Any, expert_output: torch.Tensor, active_rank_mask: torch.Tensor | None) -> None:
     check_combine(self, expert_output)
-    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.config.enable_rank_mask, active_rank_mask, self.ep_rank)
 
 
 def check_combine(self: Any, expert_output: torch.Tensor) -> None:
     rounds = rounds_of(self)
     rounds.check_open("combine")
     ranks, tokens = self.ep_size, rounds.tokens
-    if expert_output.dim() not in (2, 3) or expert_output.shape[:-1] not in ((ranks * tokens,), (ranks, tokens)):
+    shape = expert_output.shape
+    if shape[0] != ranks * tokens if len(shape) == 2 else len(shape) != 3 or shape[0] != ranks or shape[1] != tokens:
         raise InvalidArgument(
-            f"expert_output must be [{ranks * tokens}, hidden] or [{ranks}, {tokens}, hidden], "
-            f"got {tuple(expert_output.shape)}"
+            f"expert_output must be [{ranks * tokens}, hidden] or [{ranks}, {tokens}, hidden], got {tuple(shape)}"
         )
 
 
@@ -127,10 +141,24 @@ class _Newest:
         return bool(max_tokens_per_rank <= self.params.max_tokens_per_rank)
 
 
-def lacking(native: type) -> type | None:
-    """A mixin of those methods that `native` lacks."""
+class _NewestOneSided(_Newest):
+    """What 0.7.2 and 0.7.2.post1 lack besides, as 0.7.1 has it here: over the object's comm.MoeAlltoAll."""
+
+    active_rank_mask = NVLinkOneSidedAlltoAll.active_rank_mask
+    checkpoint_prepare = NVLinkOneSidedAlltoAll.checkpoint_prepare
+    checkpoint_restore = NVLinkOneSidedAlltoAll.checkpoint_restore
+    lamport_enabled = NVLinkOneSidedAlltoAll.lamport_enabled
+    lamport_max_tokens = NVLinkOneSidedAlltoAll.lamport_max_tokens
+
+
+def lacking(native: type, newest: type = _Newest) -> type | None:
+    """A mixin of those methods of `newest` that `native` lacks."""
     missing = {
-        name: value for name, value in vars(_Newest).items() if not (name.startswith("_") or hasattr(native, name))
+        name: getattr(newest, name) for name in dir(newest) if not (name.startswith("_") or hasattr(native, name))
     }
     # Below `native`, so that an object of FlashInfer's can become one of the class with it.
     return type(native)("_Newest", (native,), missing) if missing else None
+
+
+def lacking_one_sided(native: type) -> type | None:
+    return lacking(native, _NewestOneSided)

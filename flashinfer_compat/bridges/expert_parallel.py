@@ -92,16 +92,25 @@ class Rounds:
             raise RoundError(f"{call} called on a communication that has been destroyed")
 
 
-def check_mask(enabled: bool, mask: torch.Tensor | None) -> None:
-    """Refuse a mask of active ranks that the kernels of this instance were not built for, and the other way round."""
+def check_mask(enabled: bool, mask: torch.Tensor | None, rank: int) -> None:
+    """Refuse a mask of active ranks that the kernels of this instance were not built for, and the other way round.
+
+    Every release raises from C++ where a mask is missing or leaves out its own `rank`: on this rank alone, as here, but
+    with an error that engines do not expect.
+    """
     if not enabled:
         if mask is not None:
             raise InvalidArgument("active_rank_mask requires enable_rank_mask=True")
     elif mask is None:
-        # Every release raises from C++ here, on this rank alone, while its peers wait.
         raise InvalidArgument("enable_rank_mask=True requires an active_rank_mask on every dispatch and combine")
     elif is_capturing():
         raise RoundError("a round with an active_rank_mask cannot be captured: the graph would keep this mask")
+    elif mask.device.type != "cpu" or mask.numel() <= rank // 64 or not is_marked(mask, rank):
+        raise InvalidArgument(f"active_rank_mask must be on the host, and mark this rank, {rank}")
+
+
+def is_marked(mask: torch.Tensor, rank: int) -> bool:
+    return bool(int(mask[rank // 64]) >> rank % 64 & 1)
 
 
 def check_statistics(experts: int, local: torch.Tensor | None) -> None:

@@ -17,6 +17,7 @@ import torch
 from ..errors import FeatureUnavailable, InvalidArgument, RoundError, UnsupportedArgument
 from . import expert_parallel
 from .expert_parallel import Rounds, native_module
+from .planner import is_capturing
 
 #: The functions' parameters by their names in the source of 0.7.4. What an older source lacks of them is left out.
 _PARAMETERS = {
@@ -101,7 +102,7 @@ def check_dispatch(
         if not -len(input_payloads) <= index < len(input_payloads) or input_payloads[index].dtype is not torch.int32:
             raise InvalidArgument(f"expert_id_payload_index={index} is no payload of int32 expert ids")
     expert_parallel.check_statistics(self.eplb_stats_num_experts, eplb_local_stats)
-    expert_parallel.check_mask(self.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.enable_rank_mask, active_rank_mask, self.ep_rank)
 
 
 def dispatched(self: Any, runtime_max_tokens_per_rank: int) -> None:
@@ -117,7 +118,7 @@ def check_combine(
         raise InvalidArgument(
             f"a combine payload must be [{self.ep_size}, {runtime_max_tokens_per_rank}, *], got {tuple(payload.shape)}"
         )
-    expert_parallel.check_mask(self.enable_rank_mask, active_rank_mask)
+    expert_parallel.check_mask(self.enable_rank_mask, active_rank_mask, self.ep_rank)
 
 
 def combined(self: Any) -> None:
@@ -145,16 +146,41 @@ def routable(self: Any, token_selected_experts: torch.Tensor) -> torch.Tensor:
     """Expert ids to route by: the older kernels make a rank of every id, of one out of range a peer that is not there.
 
     Such an id becomes one of the token's others, which sends nothing more; a token without any stays on its own rank.
-    The payload keeps the ids as they were. Without a look at them on the host: six small kernels.
+    The payload keeps the ids as they were. Without a look at them on the host: a kernel, or six of PyTorch's.
     """
     experts: int = self.num_experts
-    home = self.ep_rank * experts // self.ep_size
+    share, more = divmod(experts, self.ep_size)
+    home = self.ep_rank * share + min(self.ep_rank, more)  # this rank's first expert
+    if token_selected_experts.is_cuda:
+        route = _one_kernel(token_selected_experts.shape[1], token_selected_experts.get_device())
+        if route is not None:
+            return route(token_selected_experts, experts, home)
     valid = token_selected_experts.clamp(0, experts - 1) == token_selected_experts
     # Below any valid id, and `home` modulo the number of experts.
     other = torch.where(valid, token_selected_experts, home - experts)
     if other.shape[1] > 1:
         other = torch.where(valid, other, other.amax(1, keepdim=True))
     return other.remainder_(experts)
+
+
+_Route = Callable[[torch.Tensor, int, int], torch.Tensor]
+_ONE_KERNEL: dict[tuple[int, int], _Route | None] = {}
+
+
+def _one_kernel(top_k: int, device: int) -> _Route | None:
+    """`routing_kernel.route`, compiled for a top_k and loaded on a device; None where that cannot be, or not now."""
+    key = top_k, device
+    if key not in _ONE_KERNEL:
+        if is_capturing():
+            return None  # loading a kernel would spoil the capture of a layer that has not run before
+        try:
+            from .routing_kernel import route
+
+            route(torch.zeros(1, top_k, dtype=torch.int32, device=torch.device("cuda", device)), 1, 0)
+            _ONE_KERNEL[key] = route
+        except Exception:  # no Triton, or it lacks a compiler or a driver that it knows
+            _ONE_KERNEL[key] = None
+    return _ONE_KERNEL[key]
 
 
 def sized(
@@ -182,12 +208,12 @@ def pin_combine_region(self: Any) -> None:
     """
     combine = self.__dict__.get("_combine_bytes")
     if combine is not None:
-        pinned = (int(self.workspace_size_per_rank) - _aligned(combine)) // 128 * 128
+        pinned = (int(self.workspace_size_per_rank) - aligned(combine)) // 128 * 128
         if self._state.combine_payload_offset <= pinned:
             self._state.combine_payload_offset = pinned
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
     return -(-size // 128) * 128
 
 
@@ -209,13 +235,18 @@ class _Kernels:
 
     def laid_out(self, ep_size: int, tokens: int, top_k: int, dispatch: int, combine: int, experts: int) -> Any:
         """The layout of a rank's workspace: int64 offsets and sizes, on the host."""
-        metainfo = torch.empty(self.index.NUM_METAINFO_FIELDS, dtype=torch.int64)
+        metainfo = torch.empty(self.index.NUM_METAINFO_FIELDS, dtype=torch.int64, device="cpu")
         self.layout(ep_size, tokens, top_k, dispatch, combine, 0, experts, False, metainfo)
         return metainfo
 
     @property
     def mask_words(self) -> int:
         return int(self.index.MAX_RANKS + 63) // 64
+
+    @property
+    def supported_top_k(self) -> tuple[int, ...] | None:
+        """What the kernels are compiled for; None where the installed release does not say."""
+        return getattr(_native("nvlink_one_sided.communication"), "_SUPPORTED_TOP_K", None)
 
 
 def _native(module: str) -> Any:
@@ -261,12 +292,25 @@ def get_workspace_size_per_rank(
 ) -> WorkspaceSize:
     """Bytes of a rank's workspace; it may be larger than that of an older release, and takes any top_k."""
     _check_backend(backend)
-    kernels = _Kernels()
+    return workspace_size(
+        _Kernels(),
+        ep_size,
+        max_num_tokens,
+        total_dispatch_payload_size_per_token,
+        combine_payload_size_per_token,
+        eplb_stats_num_experts,
+    )
+
+
+def workspace_size(
+    kernels: Any, ep_size: int, max_num_tokens: int, dispatch_bytes: int, combine_bytes: int, experts: int
+) -> WorkspaceSize:
+    """As `get_workspace_size_per_rank`, by the layout of `kernels`; the bytes are those of a token."""
     index, rows = kernels.index, ep_size * max_num_tokens
     # Each payload starts on a boundary of its own.
-    dispatch = rows * total_dispatch_payload_size_per_token + index.MAX_PAYLOADS * index.WORKSPACE_ALIGNMENT
-    combine = rows * combine_payload_size_per_token
-    layout = kernels.laid_out(ep_size, max_num_tokens, _most(index), dispatch, combine, eplb_stats_num_experts)
+    dispatch = rows * dispatch_bytes + index.MAX_PAYLOADS * index.WORKSPACE_ALIGNMENT
+    combine = rows * combine_bytes
+    layout = kernels.laid_out(ep_size, max_num_tokens, _most(index), dispatch, combine, experts)
     return WorkspaceSize(int(layout[index.WORKSPACE_SIZE_INDEX]), dispatch, combine)
 
 
@@ -277,13 +321,17 @@ def _most(index: Any) -> int:
 
 def active_rank_mask(active_ranks: Sequence[int], ep_size: int) -> torch.Tensor:
     """A mask with a bit for each active rank, in as many uint64 words as the kernels take; on the host."""
+    return rank_mask(active_ranks, ep_size, _Kernels().mask_words)
+
+
+def rank_mask(active_ranks: Sequence[int], ep_size: int, words: int) -> torch.Tensor:
     mask = 0
     for rank in active_ranks:
         if not 0 <= int(rank) < ep_size:
             raise InvalidArgument(f"rank {int(rank)} is not in [0, {ep_size})")
         mask |= 1 << int(rank)
-    words = _Kernels().mask_words
-    return torch.tensor([mask >> 64 * word & (1 << 64) - 1 for word in range(words)], dtype=torch.uint64)
+    parts = [mask >> 64 * word & (1 << 64) - 1 for word in range(words)]
+    return torch.tensor(parts, dtype=torch.uint64, device="cpu")
 
 
 def wrap_payload_tensor_in_workspace(
@@ -330,10 +378,8 @@ class MoeAlltoAll:
         *,
         backend: str = "trtllm",
     ) -> None:
-        from flashinfer.comm.mnnvl import MnnvlMemory
-
         _check_backend(backend)
-        self._kernels = kernels = _Kernels()
+        self._kernels = self._open_kernels()
         self.max_num_tokens, self.top_k, self.num_experts = max_num_tokens, top_k, num_experts
         self.ep_size: int = mapping.moe_ep_size
         self.ep_rank: int = mapping.moe_ep_rank
@@ -350,24 +396,34 @@ class MoeAlltoAll:
         self.workspace_size_per_rank = workspace_size_per_rank
         self.metainfo = self._laid_out(workspace_size_per_rank, hidden_size)
 
-        MnnvlMemory.initialize()
-        if mnnvl_config:
-            MnnvlMemory.set_comm_from_config(mapping, mnnvl_config)
-        key = (int(workspace_size_per_rank), self.ep_rank, *self.metainfo.tolist())
-        if key not in self._WORKSPACE_CACHE:
-            memory = MnnvlMemory(mapping, int(workspace_size_per_rank))
-            workspace = memory.as_torch_strided_tensor(torch.uint8)
-            kernels.initialize(workspace, self.metainfo, self.ep_rank, self.ep_size)
-            # No peer may write here before every rank has cleared its slice.
-            MnnvlMemory.allocated_map[memory.ptr].comm.barrier()
-            self._WORKSPACE_CACHE[key] = memory, workspace
-        self._key = key
-        self.mnnvl_mem, self.workspace = self._WORKSPACE_CACHE[key]
+        #: Instances of the same sizes share a workspace.
+        self._key = (int(workspace_size_per_rank), self.ep_rank, *self.metainfo.tolist())
+        self.mnnvl_mem, self.workspace = self._open_workspace(mapping, mnnvl_config)
         self._slice = self.workspace[self.ep_rank]
         self._views: dict[tuple[int, torch.dtype, int, int], torch.Tensor] = {}
         self._enable_pdl: bool | None = None
         self._local_num_tokens = self._combine_offset = 0
         self._gathered: torch.Tensor | None = None
+
+    @classmethod
+    def _open_kernels(cls) -> Any:
+        return _Kernels()
+
+    def _open_workspace(self, mapping: Any, mnnvl_config: Any) -> tuple[Any, torch.Tensor]:
+        """The memory, and every rank's slice of it, ``[ep_size, workspace_size_per_rank]`` bytes."""
+        from flashinfer.comm.mnnvl import MnnvlMemory
+
+        MnnvlMemory.initialize()
+        if mnnvl_config:
+            MnnvlMemory.set_comm_from_config(mapping, mnnvl_config)
+        if self._key not in self._WORKSPACE_CACHE:
+            memory = MnnvlMemory(mapping, int(self.workspace_size_per_rank))
+            workspace = memory.as_torch_strided_tensor(torch.uint8)
+            self._kernels.initialize(workspace, self.metainfo, self.ep_rank, self.ep_size)
+            # No peer may write here before every rank has cleared its slice.
+            MnnvlMemory.allocated_map[memory.ptr].comm.barrier()
+            self._WORKSPACE_CACHE[self._key] = memory, workspace
+        return self._WORKSPACE_CACHE[self._key]
 
     def _check_sizes(self) -> None:
         index = self._kernels.index
@@ -377,8 +433,8 @@ class MoeAlltoAll:
         if not 0 < self.ep_size <= index.MAX_RANKS or self.num_experts < self.ep_size:
             raise InvalidArgument(f"{self.ep_size} ranks: at most {index.MAX_RANKS}, and an expert for each")
         expert_parallel.check_statistics_size(self.eplb_stats_num_experts, self.num_experts)
-        supported = getattr(_native("nvlink_one_sided.communication"), "_SUPPORTED_TOP_K", (self.top_k,))
-        if self.top_k not in supported:
+        supported = self._kernels.supported_top_k
+        if supported is not None and self.top_k not in supported:
             raise InvalidArgument(f"top_k={self.top_k}: the kernels take {', '.join(map(str, supported))}")
 
     def _laid_out(self, size: int, hidden_size: int | None) -> torch.Tensor:
@@ -402,8 +458,9 @@ class MoeAlltoAll:
                 return torch.as_tensor(metainfo)
         raise InvalidArgument(f"workspace_size_per_rank={int(size)} is too small for what this instance was asked for")
 
-    @staticmethod
+    @classmethod
     def get_moe_workspace_size_per_rank(
+        cls,
         ep_size: int,
         top_k: int,
         max_num_tokens: int,
@@ -414,9 +471,10 @@ class MoeAlltoAll:
         backend: str = "trtllm",
     ) -> WorkspaceSize:
         """Bytes of a rank's workspace for 16-bit hidden states, expert ids, weights and what is `extra`."""
+        _check_backend(backend)
         dispatch = 2 * hidden_size + 8 * top_k + extra_payload_bytes_per_token
-        return get_workspace_size_per_rank(
-            ep_size, max_num_tokens, dispatch, 2 * hidden_size, eplb_stats_num_experts, backend=backend
+        return workspace_size(
+            cls._open_kernels(), ep_size, max_num_tokens, dispatch, 2 * hidden_size, eplb_stats_num_experts
         )
 
     @property
@@ -440,7 +498,7 @@ class MoeAlltoAll:
         ``[ep_size, runtime_max_tokens_per_rank, *]``. Expert ids of rows that hold no token become
         `invalid_token_expert_id` in the payload of that index; other payloads are stale there.
         """
-        kernels, index = self._kernels, self._kernels.index
+        index = self._kernels.index
         if len(input_payloads) > index.MAX_PAYLOADS:
             raise UnsupportedArgument(
                 f"comm.MoeAlltoAll.dispatch: {len(input_payloads)} payloads: FlashInfer 0.7.1 to 0.7.2.post1 take six, "
@@ -448,46 +506,23 @@ class MoeAlltoAll:
             )
         row_bytes = [payload.shape[1] * payload.element_size() for payload in input_payloads]
         rows = self.ep_size * runtime_max_tokens_per_rank
-        needed = sum(_aligned(rows * each) for each in row_bytes)
+        needed = sum(aligned(rows * each) for each in row_bytes)
         if needed > (room := int(self.metainfo[index.DISPATCH_PAYLOAD_SIZE_INDEX])):
             raise InvalidArgument(f"the payloads of {rows} rows are {needed} bytes, more than the {room} reserved")
-        if self._enable_pdl is None:
-            from flashinfer.utils import device_support_pdl
-
-            self._enable_pdl = bool(device_support_pdl(token_selected_experts.device))
-        offsets, combine_offset, gathered = kernels.dispatch(
+        offsets, combine_offset, gathered = self._launch_dispatch(
             token_selected_experts,
-            [_on_a_boundary(payload) for payload in input_payloads],
-            self.workspace,
-            self.metainfo,
+            input_payloads,
             runtime_max_tokens_per_rank,
-            self.ep_rank,
-            self.ep_size,
-            self.top_k,
-            self.num_experts,
+            invalid_token_expert_id,
             eplb_local_stats,
-            False,
-            -1,
-            -1 if invalid_token_expert_id is None else invalid_token_expert_id,
-            False,
-            self.enable_rank_mask,
             self._widened(active_rank_mask),
-            _TIMEOUT_SEC,
-            self._enable_pdl,
         )
         received = [
             self._view(int(offset), payload.dtype, runtime_max_tokens_per_rank, payload.shape[1])
             for offset, payload in zip(offsets, input_payloads, strict=True)
         ]
         if invalid_token_expert_id is not None and expert_id_payload_index is not None:
-            kernels.sanitize(
-                received[expert_id_payload_index],
-                self.workspace,
-                self.metainfo,
-                self.ep_rank,
-                invalid_token_expert_id,
-                self._enable_pdl,
-            )
+            self._launch_sanitize(received[expert_id_payload_index], invalid_token_expert_id)
         self._local_num_tokens, self._combine_offset = token_selected_experts.shape[0], int(combine_offset)
         self._gathered = None
         if eplb_local_stats is not None:
@@ -545,30 +580,88 @@ class MoeAlltoAll:
         if payload_in_workspace and payload.data_ptr() != in_workspace:
             raise InvalidArgument("payload_in_workspace=True, but payload is elsewhere")
         direct = output if output is not None and result is payload.dtype else payload.new_empty(shape)
-        self._kernels.combine(
-            _on_a_boundary(payload),
-            self._local_num_tokens,
-            self.workspace,
-            self.metainfo,
+        self._launch_combine(
+            payload,
             runtime_max_tokens_per_rank,
-            self.ep_rank,
-            self.ep_size,
-            self.top_k,
-            self._combine_offset,
             payload_in_workspace,
             use_low_precision,
-            False,
-            self.enable_rank_mask,
             self._widened(active_rank_mask),
             direct,
-            _TIMEOUT_SEC,
-            self._enable_pdl,
-            False,
         )
         self._gathered = None
         if direct is output or result is payload.dtype:
             return direct
         return direct.to(result) if output is None else output.copy_(direct)
+
+    def _launch_dispatch(
+        self,
+        ids: torch.Tensor,
+        payloads: Sequence[torch.Tensor],
+        tokens: int,
+        invalid_id: int | None,
+        statistics: torch.Tensor | None,
+        mask: torch.Tensor | None,
+    ) -> tuple[Sequence[int], int, int]:
+        """Where in this rank's slice are: what is received of each payload, the combine region, the statistics."""
+        if self._enable_pdl is None:
+            from flashinfer.utils import device_support_pdl
+
+            self._enable_pdl = bool(device_support_pdl(ids.device))
+        found: tuple[Sequence[int], int, int] = self._kernels.dispatch(
+            ids,
+            [_on_a_boundary(payload) for payload in payloads],
+            self.workspace,
+            self.metainfo,
+            tokens,
+            self.ep_rank,
+            self.ep_size,
+            self.top_k,
+            self.num_experts,
+            statistics,
+            False,
+            -1,
+            -1 if invalid_id is None else invalid_id,
+            False,
+            self.enable_rank_mask,
+            mask,
+            _TIMEOUT_SEC,
+            self._enable_pdl,
+        )
+        return found
+
+    def _launch_sanitize(self, received_ids: torch.Tensor, invalid_id: int) -> None:
+        """Make the ids of rows that hold no token `invalid_id`."""
+        self._kernels.sanitize(received_ids, self.workspace, self.metainfo, self.ep_rank, invalid_id, self._enable_pdl)
+
+    def _launch_combine(
+        self,
+        payload: torch.Tensor,
+        tokens: int,
+        in_workspace: bool,
+        low_precision: bool,
+        mask: torch.Tensor | None,
+        output: torch.Tensor,
+    ) -> None:
+        self._kernels.combine(
+            _on_a_boundary(payload),
+            self._local_num_tokens,
+            self.workspace,
+            self.metainfo,
+            tokens,
+            self.ep_rank,
+            self.ep_size,
+            self.top_k,
+            self._combine_offset,
+            in_workspace,
+            low_precision,
+            False,
+            self.enable_rank_mask,
+            mask,
+            output,
+            _TIMEOUT_SEC,
+            self._enable_pdl,
+            False,
+        )
 
     def checkpoint_prepare(self) -> None:
         """Release the workspace's memory, keeping its addresses; on every rank, between rounds."""
@@ -602,7 +695,7 @@ class MoeAlltoAll:
         """A mask in the kernels' number of words; one for at most 64 ranks has a single word in older code."""
         if mask is None or mask.numel() == self._kernels.mask_words:
             return mask
-        widened = torch.zeros(self._kernels.mask_words, dtype=torch.uint64)
+        widened = torch.zeros(self._kernels.mask_words, dtype=torch.uint64, device="cpu")
         widened.view(torch.int64)[: mask.numel()] = mask.view(torch.int64)
         return widened
 

@@ -161,12 +161,6 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
     lamport_max_tokens: ClassVar[int] = 0
 
     def __init__(self, bootstrap: Any, params: MoEEpCommParams, config: NVLinkOneSidedConfig | None = None) -> None:
-        from flashinfer.comm.comm_backend import TorchDistBackend
-        from flashinfer.comm.mapping import Mapping
-        from flashinfer.comm.mnnvl import MnnvlConfig
-
-        from ..namespace import facade_object
-
         self.config = config = NVLinkOneSidedConfig() if config is None else config
         self.bootstrap, self.params = bootstrap, params
         self.ep_rank: int = bootstrap.rank
@@ -177,23 +171,43 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
             raise InvalidArgument("extra_payload_bytes_per_token must not be negative")
         expert_parallel.check_statistics_size(config.eplb_stats_num_experts, params.num_experts)
         self.num_local_experts = params.num_experts // self.ep_size
-        group = config.comm_backend or TorchDistBackend(group=bootstrap.process_group)
+        group = self._group()
         if (group.Get_size(), group.Get_rank()) != (self.ep_size, self.ep_rank):
             raise InvalidArgument(
                 f"the communicator is rank {group.Get_rank()} of {group.Get_size()}, "
                 f"the bootstrap rank {self.ep_rank} of {self.ep_size}"
             )
         # Together, so that no rank fails alone while its peers wait.
-        unsupported = [rank for rank, supported in enumerate(group.allgather(nvlink_supported())) if not supported]
+        unsupported = [
+            rank for rank, supported in enumerate(group.allgather(self.is_platform_supported())) if not supported
+        ]
         if unsupported:
             raise RuntimeError(f"the NVLink backends are not supported on ranks {unsupported}")
         dispatch = params.dispatch_bytes_per_token + 8 * params.top_k + config.extra_payload_bytes_per_token
         combine = params.hidden_size * max(params.token_dtype.itemsize, 2)
-        size = facade_object("comm.trtllm_moe_alltoall.moe_a2a_get_workspace_size_per_rank")(
-            self.ep_size, params.max_tokens_per_rank, dispatch, combine, config.eplb_stats_num_experts
-        )
         self._combine_room = self.ep_size * params.max_tokens_per_rank * combine
-        self._alltoall: Any = facade_object("comm.trtllm_moe_alltoall.MoeAlltoAll")(
+        self._alltoall: Any = self._open_alltoall(group, dispatch, combine)
+        self._tokens = 0
+        self._buffer: torch.Tensor | None = None
+
+    def _group(self) -> Any:
+        """The ranks' communicator."""
+        from flashinfer.comm.comm_backend import TorchDistBackend
+
+        return self.config.comm_backend or TorchDistBackend(group=self.bootstrap.process_group)
+
+    def _open_alltoall(self, group: Any, dispatch_bytes: int, combine_bytes: int) -> Any:
+        """A comm.MoeAlltoAll that has room for so many bytes of each token."""
+        from flashinfer.comm.mapping import Mapping
+        from flashinfer.comm.mnnvl import MnnvlConfig
+
+        from ..namespace import facade_object
+
+        params, config = self.params, self.config
+        size = facade_object("comm.trtllm_moe_alltoall.moe_a2a_get_workspace_size_per_rank")(
+            self.ep_size, params.max_tokens_per_rank, dispatch_bytes, combine_bytes, config.eplb_stats_num_experts
+        )
+        return facade_object("comm.trtllm_moe_alltoall.MoeAlltoAll")(
             Mapping(
                 world_size=self.ep_size,
                 rank=self.ep_rank,
@@ -209,8 +223,6 @@ class NVLinkOneSidedAlltoAll(MoEEpCommunication):
             eplb_stats_num_experts=config.eplb_stats_num_experts,
             enable_rank_mask=config.enable_rank_mask,
         )
-        self._tokens = 0
-        self._buffer: torch.Tensor | None = None
 
     @classmethod
     def is_platform_supported(cls) -> bool:

@@ -101,6 +101,28 @@ def test_a_combine_has_its_rounds_rows(communication: Any) -> None:
     assert communication.module.sizes == [4]
 
 
+def test_an_unmapped_workspace_is_not_used(communication: Any) -> None:
+    """FlashInfer 0.7.4 itself would fault on the device."""
+    communication._state["mnnvl_mem"] = SimpleNamespace(mapped=False)
+    with pytest.raises(RoundError, match="checkpoint_restore comes first"):
+        communication.dispatch(*rows(3))
+    assert communication.module.sizes == []
+
+
+def test_a_checkpoint_inside_a_round(communication: Any) -> None:
+    communication.dispatch(*rows(3))
+    with pytest.raises(RoundError, match="between dispatch and combine"):
+        communication.checkpoint_prepare()
+
+
+def test_a_mask_marks_its_own_rank(communication: Any) -> None:
+    communication.config.enable_rank_mask = True
+    for mask in (torch.tensor([2, 0, 0, 0], dtype=torch.uint64), torch.zeros(0, dtype=torch.uint64)):
+        with pytest.raises(InvalidArgument, match="mark this rank, 0"):
+            communication.dispatch(*rows(3), active_rank_mask=mask)
+    assert communication.module.sizes == []
+
+
 def test_use_after_destroy(communication: Any) -> None:
     communication.destroy()
     communication.destroy()

@@ -130,6 +130,30 @@ def test_ids_out_of_range_travel_and_are_not_routed_by(made: Any, kernels: Kerne
     assert arguments[1][1].tolist() == ids.tolist()
 
 
+def test_masks_are_checked_before_any_launch(kernels: Kernels) -> None:
+    made = make(moe_ep.NVLinkOneSidedConfig(comm_backend=Group(), enable_rank_mask=True))
+    mask = made.active_rank_mask([RANK])
+    assert (mask.dtype, mask.device.type, mask.tolist()) == (torch.uint64, "cpu", [2])
+    with pytest.raises(InvalidArgument, match="not all in"):
+        made.active_rank_mask([RANKS])
+    with pytest.raises(InvalidArgument, match="mark this rank, 1"):
+        made.dispatch(*rows(), active_rank_mask=made.active_rank_mask([0]))
+    assert kernels.launched == []
+    made.dispatch(*rows(), active_rank_mask=mask)
+
+
+def test_a_checkpoint_is_between_rounds(made: Any, kernels: Kernels) -> None:
+    made.dispatch(*rows())
+    with pytest.raises(RoundError, match="between dispatch and combine"):
+        made.checkpoint_prepare()
+    made.combine(torch.zeros(RANKS * TOKENS, HIDDEN, dtype=torch.bfloat16))
+    made.alltoall.mnnvl_mem.mapped = False
+    with pytest.raises(RuntimeError, match="unmapped"):
+        made.dispatch(*rows())
+    assert kernels.launched.count("dispatch") == 1
+    assert (made.lamport_enabled, made.lamport_max_tokens) == (False, 0)
+
+
 def test_the_combine_region_is_where_it_was(made: Any) -> None:
     found = set()
     for size in (2, 8, 4):

@@ -44,6 +44,27 @@ def sampled_ids(request: pytest.FixtureRequest) -> Iterator[dict[str, list[int]]
     if path:
         Path(path).write_text(text + "\n")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\nsampled ids of {len(ids)} cases: {digest}")
+    told(request.config, f"sampled ids of {len(ids)} cases: {digest}")
+
+
+@pytest.fixture(scope="session")
+def combined_digests(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Case -> SHA-256 of what a combine of fixed inputs gave, the same on each release; printed as one of them all."""
+    digests: dict[str, str] = {}
+    yield digests
+    for ranks in sorted({name.partition(",")[0] for name in digests}):
+        own = json.dumps({name: each for name, each in digests.items() if name.startswith(ranks)}, sort_keys=True)
+        told(request.config, f"combined rows, {ranks}: {hashlib.sha256(own.encode()).hexdigest()[:16]}")
+
+
+_TOLD = pytest.StashKey[list[str]]()
+
+
+def told(config: pytest.Config, line: str) -> None:
+    """Have `line` printed at the end: what a fixture prints is captured."""
+    config.stash.setdefault(_TOLD, []).append(line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(_TOLD, []):
+        terminalreporter.write_line(line)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="payloads are tensors")
 
 from flashinfer_compat import InvalidArgument, RoundError  # noqa: E402
+from flashinfer_compat.bridges import moe_alltoall  # noqa: E402
 from flashinfer_compat.bridges.expert_parallel import Rounds  # noqa: E402
 
 
@@ -106,3 +108,18 @@ def test_a_combine_is_for_its_rounds_size(rounds: Rounds) -> None:
     rounds.open(4)
     with pytest.raises(InvalidArgument, match="runtime_max_tokens_per_rank=8, but its round was dispatched for 4"):
         rounds.check_open("combine", 8)
+
+
+def test_no_kernel_is_loaded_into_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moe_alltoall, "_ONE_KERNEL", {})
+    monkeypatch.setattr(moe_alltoall, "is_capturing", lambda: True)
+    assert moe_alltoall._one_kernel(2, 0) is None
+    assert moe_alltoall._ONE_KERNEL == {}, "the next call outside a capture loads it"
+
+
+def test_a_token_without_an_expert_stays_on_its_rank() -> None:
+    """Also where the experts cannot be shared out evenly: the first of seven ranks has one more of fifteen."""
+    ids = torch.tensor([[-1, 99], [99, 6], [-(2**31), 2**31 - 1]], dtype=torch.int32)
+    for rank, first in enumerate((0, 3, 5, 7, 9, 11, 13)):
+        instance = SimpleNamespace(num_experts=15, ep_size=7, ep_rank=rank)
+        assert moe_alltoall.routable(instance, ids).tolist() == [[first, first], [6, 6], [first, first]]
