@@ -20,7 +20,8 @@ from .syntax import Attempt, Binding, Branch, Guard, Syntax, tail
 _TEXT = f'"{PACKAGE}"'
 #: Texts that say that themselves; "flashinfer" alone is what engines call a backend.
 _TEXTS = (f"{PACKAGE}.", f"{PACKAGE}-python", f"{PACKAGE}_python")
-_WORD = re.compile(rb"[A-Za-z_\x80-\xff][\w\x80-\xff]*")
+#: Leaves words and line ends of a text: splitting it is quicker than a regular expression.
+_WORDS = bytes(one if chr(one).isalnum() or one in b"_\n\r" or one > 127 else 32 for one in range(256))
 #: Functions whose result `evaluate` knows from what they are given.
 _LOOKS_AT_ARGUMENTS = {"hasattr", "getattr", "find_spec", "import_module", "__import__", "callable", "bool", "all"}
 _LOOKS_AT_ARGUMENTS |= {"any", "signature", "partial", "MethodType", "cast", "version", "Version", "parse"}
@@ -59,7 +60,7 @@ class Concern:
         self._feeds: dict[str, list[str]] = {}
         self._guards: set[Guard] = set()
         self._read = [0, 0, 0]  # how many nodes, bindings and returns of the syntax have been taken in
-        self._lines = source.splitlines(keepends=True)
+        self._lines = source.translate(_WORDS).splitlines(keepends=True)
         self._saying: dict[bytes, list[ast.AST]] = {}  # word -> the unread functions that say it
         self._marked: list[str] = []
         self._list_unread()
@@ -147,7 +148,7 @@ class Concern:
     def _list_unread(self) -> None:
         for function in self._syntax.unread:
             start, end = function.lineno - 1, function.end_lineno  # type: ignore[attr-defined]
-            for word in set(_WORD.findall(b"".join(self._lines[start:end]))):
+            for word in set(b"".join(self._lines[start:end]).split()):
                 word = PACKAGE.encode() if word.startswith(PACKAGE.encode()) else word
                 self._saying.setdefault(word, []).append(function)
 
@@ -274,6 +275,8 @@ class Concern:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for word in re.findall(r"\w+", node.value):
                 self._link(word, key)
+        elif isinstance(node, ast.Name):
+            self._link(node.id, key)
         elif node is not None:
             for inner in ast.walk(node):
                 if isinstance(inner, (ast.Name, ast.Attribute)):

@@ -69,7 +69,7 @@ def _in_text(path: str, text: str) -> Iterator[Declared]:
 
 
 def pinned(found: Iterable[Declared], versions: Iterable[str]) -> str | None:
-    """The newest release that the first requirement on FlashInfer allows that allows any; the nearest where none does."""
+    """The newest release that a requirement on FlashInfer allows, the first that allows any; else the nearest."""
     ordered = sorted(versions, key=Version, reverse=True)
     wanted = [one for one in found if one.name == FLASHINFER]
     for one in wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .evaluate import Evaluator
 from .findings import Code, Effect, Finding, Outcome, Unresolved
@@ -16,8 +16,7 @@ from .values import UNKNOWN, Instance, Method, Missing, Partial, Thing, Value, V
 WORKS = Outcome(Effect.WORKS)
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A place in a file that may use FlashInfer."""
 
     node: ast.AST
@@ -43,6 +42,7 @@ class Audit:
         #: How many uses the rules have looked at.
         self.uses = 0
         self.unresolved: list[Unresolved] = []
+        self._told: dict[ast.expr, bool] = {}
 
     def found(self, progress: Callable[[int, int], None] = lambda done, of: None) -> Iterator[Finding]:
         """The findings of all files, those that more files turn out to concern included; tells of files done."""
@@ -68,8 +68,12 @@ class Audit:
     def _of_file(self, file: SourceFile, rules: dict[type[ast.AST], tuple[Rule, ...]]) -> Iterator[Finding]:
         seen: set[tuple[int, str]] = set()
         for node, where in file.syntax.nodes:
-            for rule in rules.get(type(node), ()):
-                for finding in rule(self, Use(node, where, file)):
+            concerned = rules.get(type(node))
+            if concerned is None:
+                continue
+            use = Use(node, where, file)
+            for rule in concerned:
+                for finding in rule(self, use):
                     if (finding.line, finding.symbol + finding.code.code) not in seen:
                         seen.add((finding.line, finding.symbol + finding.code.code))
                         yield finding
@@ -84,7 +88,10 @@ class Audit:
 
     def tells(self, node: ast.expr, file: SourceFile) -> bool:
         """Whether an expression stands for something on the pinned release; else no other need be asked."""
-        return node in file.concern and self.evaluators[self.pinned].values(node, file) != (UNKNOWN,)
+        if node not in self._told:
+            known = node in file.concern and self.evaluators[self.pinned].values(node, file) != (UNKNOWN,)
+            self._told[node] = known
+        return self._told[node]
 
     def by_release(self, node: ast.expr, file: SourceFile) -> dict[str, Values]:
         return {version: evaluator.values(node, file) for version, evaluator in self.evaluators.items()}

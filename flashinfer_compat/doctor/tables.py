@@ -52,9 +52,8 @@ def _lines_of(tree: ast.Module) -> Iterator[TableLine]:
     table = bound.get("LINES")
     if isinstance(table, ast.Dict):
         for key, value in zip(table.keys, table.values, strict=True):
-            if isinstance(key, ast.Constant):
-                for call in _calls(value, bound):
-                    yield _line(str(key.value), call, bound)
+            for call in _calls(value, bound):
+                yield _line(_text(key, bound), call, bound)
 
 
 def _calls(value: ast.expr, bound: dict[str, ast.expr]) -> Iterator[ast.Call]:
@@ -89,6 +88,10 @@ def _line(key: str, call: ast.Call, bound: dict[str, ast.expr]) -> TableLine:
 def _text(node: ast.expr | None, bound: dict[str, ast.expr]) -> str:
     if isinstance(node, ast.Name):
         return _text(bound.get(node.id), bound)
+    if isinstance(node, ast.JoinedStr):  # f"{_MODULE}.name"
+        return "".join(
+            _text(part.value if isinstance(part, ast.FormattedValue) else part, bound) for part in node.values
+        )
     if isinstance(node, ast.Attribute):  # note=_ROWS.note
         line = bound.get(ast.unparse(node.value))
         values = {keyword.arg: keyword.value for keyword in line.keywords} if isinstance(line, ast.Call) else {}

@@ -98,3 +98,32 @@ def test_a_hostile_tree(engine: Path) -> None:
     assert set(skipped) >= {"python2.py", "nul.py", "latin.py", "deep.py", "huge.py", "loop", "link.py", "fifo.py"}
     assert skipped["huge.py"] == "larger than 8 MiB"
     assert not (engine / "ran").exists()
+
+
+def test_a_tree_of_many_files(engine: Path) -> None:
+    for folder in range(20):
+        (engine / f"package{folder}").mkdir()
+        for file in range(100):
+            (engine / f"package{folder}" / f"module{file}.py").write_text("import torch\nfrom .. import moe\n")
+    code, output = run(str(engine), "--format", "json")
+    assert (code, json.loads(output)["files"]) == (1, 2001)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read(engine: Path) -> None:
+    (engine / "shut").mkdir(mode=0o000)
+    (engine / "shut.py").write_text(BREAKS)
+    (engine / "shut.py").chmod(0o000)
+    code, output = run(str(engine), "--format", "json")
+    assert code == 1
+    assert {Path(one["path"]).name for one in json.loads(output)["skipped"]} == {"shut", "shut.py"}
+
+
+def test_sarif_of_what_is_not_resolved(tmp_path: Path) -> None:
+    (tmp_path / "a b.py").write_text("from flashinfer.comm import *\n")
+    code, output = run(str(tmp_path), "--format", "sarif")
+    log = json.loads(output)
+    sarif.validate(log)
+    (result,) = log["runs"][0]["results"]
+    assert (code, result["ruleId"], result["kind"]) == (0, "FIC900", "review")
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("a%20b.py")

@@ -192,3 +192,13 @@ def test_neither_flashinfer_nor_torch_is_imported() -> None:
         f"assert explained({KNOWN[0][0]!r})\nassert not {{'torch', 'flashinfer'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_lines_whose_keys_are_put_together_are_read() -> None:
+    from flashinfer_compat.doctor.tables import lines
+
+    said = {line.key: line for line in lines()}
+    assert said["comm.trtllm_alltoall.MnnvlMoe"].outcome == "emulated"
+    assert said["comm.MoeAlltoAll"].note == "comm exports it up to 0.7.2.post1"
+    assert said["comm.trtllm_moe_alltoall.moe_a2a_dispatch"].outcome == "unavailable"
+    assert "" not in said

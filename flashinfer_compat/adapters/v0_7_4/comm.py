@@ -29,6 +29,12 @@ def _one_sided(factory: Callable[[], Any]) -> Retired:
     )
 
 
+def _exported(name: str) -> Exported:
+    return Exported(
+        of=f"{_MODULE}.{name}", instead="moe_ep.create_communication", note="comm exports it up to 0.7.2.post1"
+    )
+
+
 def _two_sided(factory: Callable[[], Any]) -> Retired:
     return Retired(
         factory=factory,
@@ -87,17 +93,10 @@ LINES: Lines = {
     f"{_MODULE}.moe_a2a_dispatch": _GONE,
     f"{_MODULE}.moe_a2a_initialize": _GONE,
     f"{_MODULE}.moe_a2a_sanitize_expert_ids": _GONE,
-    **{
-        f"comm.{name}": Exported(
-            of=f"{_MODULE}.{name}", instead="moe_ep.create_communication", note="comm exports it up to 0.7.2.post1"
-        )
-        for name in (
-            "MoeAlltoAll",
-            "moe_a2a_active_rank_mask",
-            "moe_a2a_get_workspace_size_per_rank",
-            "moe_a2a_wrap_payload_tensor_in_workspace",
-        )
-    },
+    "comm.MoeAlltoAll": _exported("MoeAlltoAll"),
+    "comm.moe_a2a_active_rank_mask": _exported("moe_a2a_active_rank_mask"),
+    "comm.moe_a2a_get_workspace_size_per_rank": _exported("moe_a2a_get_workspace_size_per_rank"),
+    "comm.moe_a2a_wrap_payload_tensor_in_workspace": _exported("moe_a2a_wrap_payload_tensor_in_workspace"),
     f"{_TWO_SIDED}.MnnvlMoe": _two_sided(lambda: two_sided.MnnvlMoe),
     f"{_TWO_SIDED}.MoEAlltoallInfo": _two_sided(lambda: two_sided.MoEAlltoallInfo),
     f"{_TWO_SIDED}.get_moe_commworkspace_size_per_rank": _two_sided(

@@ -70,6 +70,8 @@ def named(audit: Audit, use: Use) -> Iterator[Finding]:
     """``helper("flashinfer.module", "name")``: looked up when it is first used."""
     node = use.node
     assert isinstance(node, ast.Call)
+    if len(node.args) < 2 or not isinstance(node.args[0], ast.Constant):
+        return
     texts = [str(one.value) for one in node.args[:2] if isinstance(one, ast.Constant)]
     if len(texts) == 2 and is_module_name(texts[0]) and texts[1].isidentifier() and tail(node.func) not in PROBES:
         dotted = ".".join(texts)
