@@ -16,17 +16,18 @@ _SAYING = ("warn", "log", "print", "info", "debug", "error", "exception", "skip"
 
 def missed(missing: Missing, use: Use, evaluator: Evaluator, bound: str = "") -> Outcome:
     """What becomes of a use that misses a name, which it would bind as `bound`."""
-    if not reached(use, evaluator):
+    # What a try statement lacks after something else that it lacks is lost with it.
+    if not reached(use, evaluator, after_failure=True):
         return Outcome(Effect.NOT_REACHED, "not reached")
     return handled(missing.error, f"{missing.error}: {missing.dotted}", use, evaluator, bound)
 
 
-def reached(use: Use, evaluator: Evaluator) -> bool:
-    """Whether the use is reached; in a try statement that fails earlier it is not."""
+def reached(use: Use, evaluator: Evaluator, *, after_failure: bool = False) -> bool:
+    """Whether the use is reached; in a try statement that fails earlier it is not, unless `after_failure` counts."""
     for guard in use.where.guards:
         if isinstance(guard, Attempt) and guard.part == "body":
             failed = evaluator.failure(guard.statement, use.file)
-            if failed is not None and failed[0].lineno < use.node.lineno:  # type: ignore[attr-defined]
+            if not after_failure and failed is not None and failed[0].lineno < use.node.lineno:  # type: ignore[attr-defined]
                 return False
         elif evaluator.holds(guard, use.file) is False:
             return False

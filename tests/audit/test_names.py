@@ -117,6 +117,21 @@ def test_what_never_breaks(audited: Audited, source: str) -> None:
     assert [one for one in told(audited(source)) if "breaks" in one[2].values() or "later" in one[2].values()] == []
 
 
+def test_every_name_that_a_try_statement_lacks_is_told(audited: Audited) -> None:
+    source = """
+    try:
+        from flashinfer.comm import MoeAlltoAll
+        from flashinfer.comm import moe_a2a_get_workspace_size_per_rank
+        HAS = True
+    except ImportError:
+        HAS = False
+    """
+    assert told(audited(source)) == [
+        ("FIC001", "comm.MoeAlltoAll", OFF),
+        ("FIC001", "comm.moe_a2a_get_workspace_size_per_rank", OFF),
+    ]
+
+
 def test_names_handed_on_inside_the_engine(audited: Audited) -> None:
     sources = {
         "lazy.py": "import flashinfer.comm\ncomm = flashinfer.comm\n",
