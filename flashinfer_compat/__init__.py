@@ -28,6 +28,7 @@ _namespace.install(
         **dict.fromkeys(("explain", "report", "require", "supports"), "features"),
         **dict.fromkeys(("patch", "unpatch"), "patching"),
         "include_dirs": "headers",
+        "use_reference": "namespace",
     },
 )
 
@@ -37,6 +38,7 @@ flashinfer_version: str | None = _selected.installed
 if _typing.TYPE_CHECKING:
     from .features import explain, report, require, supports
     from .headers import include_dirs
+    from .namespace import use_reference
     from .patching import patch, unpatch
 
     def __getattr__(name: str) -> _typing.Any: ...  # FlashInfer's own names, through `namespace.MirroredModule`

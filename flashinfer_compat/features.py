@@ -74,6 +74,13 @@ def supports(feature: str) -> Support:
 
     `feature` is one of `report()`'s names, or any name of FlashInfer's: ``"norm.rmsnorm"``, ``"decode.f(keyword)"``.
     """
+    if namespace.selected.reference:
+        from .reference import support
+
+        found = support.outcome(FEATURES.get(feature, feature), known=feature in FEATURES)
+        if found is None:
+            raise _unknown(feature)
+        return found
     if namespace.selected.release is None:
         return Support.UNAVAILABLE
     asked = _Asked(feature)
@@ -93,9 +100,13 @@ def require(*features: str) -> None:
 
 
 def report() -> dict[str, Any]:
-    """The installed release, the adapter that serves it, and every feature's outcome; all JSON-able."""
+    """The installed release, the adapter that serves it, and every feature's outcome; all JSON-able.
+
+    ``backend`` is "flashinfer", "reference" where the contract runs in plain PyTorch, or None.
+    """
     selected = namespace.selected
     return {
+        "backend": selected.backend,
         "flashinfer": selected.installed,
         "adapter": selected.release.version if selected.release else None,
         "inferred": bool(selected.release and selected.release.adapter.inferred),
@@ -106,6 +117,8 @@ def report() -> dict[str, Any]:
 def explain(name: str) -> str:
     """What becomes of `name` here, a line for each difference: outcome, how it is bridged, the upstream source."""
     selected = namespace.selected
+    if selected.reference:
+        return f"{name}: {supports(name)} by the reference in plain PyTorch, which takes the place of FlashInfer"
     if selected.release is None:
         return f"{name}: {supports(name)}. {namespace.NOTHING_INSTALLED}"
     asked = _Asked(name)
@@ -222,6 +235,7 @@ def _availability(line: Line, outcome: Support) -> str:
 
 
 def _unknown(feature: str) -> CompatError:
-    near = difflib.get_close_matches(feature, [*FEATURES, *namespace.adapter().lines], n=3)
+    lines = () if namespace.selected.reference else namespace.adapter().lines
+    near = difflib.get_close_matches(feature, [*FEATURES, *lines], n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else " report() lists the features."
     return CompatError(f"{feature!r} is no feature that flashinfer_compat knows, and no name of FlashInfer's.{hint}")

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import selection
-from .errors import FeatureUnavailable, MissingImport, MissingModule, UnsupportedRelease
+from .errors import CompatError, FeatureUnavailable, MissingImport, MissingModule, UnsupportedRelease
 from .support import MISSING
 
 if TYPE_CHECKING:
@@ -56,7 +56,22 @@ def adapter() -> Adapter:
     return _adapter
 
 
-NOTHING_INSTALLED = f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}"
+NOTHING_INSTALLED = (
+    f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}. For the contract in plain PyTorch set "
+    f"{selection.BACKEND_VARIABLE}={selection.REFERENCE}."
+)
+
+
+def use_reference() -> None:
+    """From here on the contract runs in plain PyTorch, on any device, as with ``FLASHINFER_COMPAT_BACKEND=reference``.
+
+    Before the first name of FlashInfer's is read, for names that were read stay FlashInfer's: `CompatError` otherwise.
+    """
+    global selected
+    if not selected.reference:
+        if _adapter is not None:
+            raise CompatError("use_reference() comes too late: names of FlashInfer's have been read already.")
+        selected = selection.Selection(selected.installed, None, reference=True)
 
 
 class _Assignments:
@@ -126,7 +141,9 @@ class MirroredModule(ModuleType):
         names = {name for name, value in self.__dict__.items() if not (name.startswith("_") or _is_own(value))}
         if self.__name__ == ROOT:
             names.update(_own)
-        if selected.release is not None:
+        if selected.reference:
+            names.update(_reference().names(_below_root(self.__name__)))
+        elif selected.release is not None:
             native = _native_module(self)
             names.update(dir(native) if native else (), _bound_names(_below_root(self.__name__)))
         return sorted(names)
@@ -153,6 +170,8 @@ def native_object(dotted: str) -> Any:
 
 def _resolve(module: MirroredModule, name: str) -> Any:
     dotted = _joined(_below_root(module.__name__), name)
+    if selected.reference:
+        return _resolve_reference(module, name, dotted)
     if dotted in adapter().names:
         value = adapter().bind(dotted, native_object(dotted), facade_object)
         if value is not MISSING:
@@ -176,6 +195,27 @@ def _resolve(module: MirroredModule, name: str) -> Any:
         return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
     bound = bound_name(native)
     return facade_object(bound) if bound else native
+
+
+def _resolve_reference(module: MirroredModule, name: str, dotted: str) -> Any:
+    if name == "__version__":
+        return f"{selection.NEWEST}+{selection.REFERENCE}"
+    if name == "__all__":
+        return [public for public in dir(module) if not public.startswith("_")]
+    lookup = _reference()
+    value = lookup.find(dotted)
+    if value is not MISSING:
+        return value
+    if lookup.is_module(dotted):
+        return importlib.import_module(_joined(ROOT, dotted))
+    raise lookup.absent(dotted)
+
+
+def _reference() -> Any:
+    """The reference's table of names: it reads the newest recorded surface, so it is imported when it is asked."""
+    from .reference import lookup
+
+    return lookup
 
 
 def missing_name(name: str) -> str | None:
@@ -302,9 +342,11 @@ class _Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if not fullname.startswith(f"{ROOT}."):
             return None
+        dotted = _below_root(fullname)
+        if selected.reference:
+            return self._reference_spec(fullname, dotted)
         if selected.release is None:
             raise UnsupportedRelease(NOTHING_INSTALLED)
-        dotted = _below_root(fullname)
         if _module_exists(dotted) or any(
             # What FlashInfer has in a module that it does not have needs no asking.
             name.startswith(f"{dotted}.") and adapter().available(name, MISSING)
@@ -322,13 +364,24 @@ class _Finder(MetaPathFinder, Loader):
             raise MissingModule(why)
         return None
 
+    def _reference_spec(self, fullname: str, dotted: str) -> ModuleSpec | None:
+        """Every module of FlashInfer's can be imported; of the names in it the missing ones say that they are."""
+        if dotted.partition(".")[0] == selection.REFERENCE:
+            return None  # a module of our own that is not there
+        lookup = _reference()
+        if lookup.is_module(dotted):
+            return ModuleSpec(fullname, self, is_package=True)
+        if being_imported():
+            raise MissingModule(str(lookup.absent(dotted)))
+        return None
+
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return MirroredModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Import FlashInfer's module, if it has this one: where that fails, so does ours, as engines' guards expect."""
         dotted = _below_root(module.__name__)
-        if _module_exists(dotted):
+        if not selected.reference and _module_exists(dotted):
             _import_native(dotted)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import suppress
 from importlib import metadata
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .adapters import RELEASES, Release
-from .errors import CompatWarning, UnsupportedRelease
+from .errors import CompatError, CompatWarning, UnsupportedRelease
 
 # FlashInfer's name on the index today, then the one it had before; the newer wins where both are left installed.
 DISTRIBUTIONS = ("flashinfer-python", "flashinfer")
@@ -19,11 +20,25 @@ SUPPORTED = ", ".join(release.version for release in RELEASES)
 WHAT_TO_INSTALL = f"Supported: {SUPPORTED}. Install one of them, for example: pip install flashinfer-python=={NEWEST}"
 
 
+#: The environment variable that chooses what the facade runs on, and its values.
+BACKEND_VARIABLE = "FLASHINFER_COMPAT_BACKEND"
+FLASHINFER, REFERENCE = "flashinfer", "reference"
+
+
 class Selection(NamedTuple):
-    """The installed FlashInfer's version and the release whose adapter serves it; both None where there is none."""
+    """The installed FlashInfer's version and the release whose adapter serves it; both None where there is none.
+
+    With `reference` the contract runs in plain PyTorch, whatever is installed, and no adapter serves it.
+    """
 
     installed: str | None
     release: Release | None
+    reference: bool = False
+
+    @property
+    def backend(self) -> str | None:
+        """What the facade runs on; None where there is no FlashInfer and nothing else was asked for."""
+        return REFERENCE if self.reference else FLASHINFER if self.release else None
 
 
 def installed_version() -> str | None:
@@ -48,9 +63,14 @@ def select() -> Selection:
 
     Exact releases have their own; a local suffix (``+cu130``) is ignored. Any other version takes the newest adapter
     that is not newer than it, in PEP 440's order, and says so once. A build without a version is recognised by its
-    source. Older releases raise `UnsupportedRelease`.
+    source. Older releases raise `UnsupportedRelease`. ``FLASHINFER_COMPAT_BACKEND=reference`` takes the reference.
     """
     installed = installed_version()
+    backend = os.environ.get(BACKEND_VARIABLE, FLASHINFER) or FLASHINFER
+    if backend == REFERENCE:
+        return Selection(installed, None, reference=True)
+    if backend != FLASHINFER:
+        raise CompatError(f"{BACKEND_VARIABLE} is {backend!r}; it must be {FLASHINFER!r} or {REFERENCE!r}")
     if installed is None:
         return Selection(None, None)
     public = installed.partition("+")[0]

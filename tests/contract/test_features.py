@@ -90,6 +90,7 @@ def test_report(release: str) -> None:
     report = facade.report()
     assert report == json.loads(json.dumps(report)), "JSON carries it unchanged"
     assert report == {
+        "backend": "flashinfer",
         "flashinfer": facade.flashinfer_version,
         "adapter": release,
         "inferred": release == "0.7.3",

@@ -16,6 +16,7 @@ from flashinfer_compat.adapters import RELEASES
 PUBLIC = {
     "flashinfer_version",
     "supports",
+    "use_reference",
     "require",
     "report",
     "explain",

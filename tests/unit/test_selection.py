@@ -330,6 +330,7 @@ print(json.dumps(dir(flashinfer_compat)))
         "require",
         "supports",
         "unpatch",
+        "use_reference",
     ]
 
 
