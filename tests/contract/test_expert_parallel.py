@@ -43,6 +43,13 @@ def communication(monkeypatch: pytest.MonkeyPatch, release: str) -> Iterator[Any
     """An instance on host memory, whose kernels are recorded: its constructor needs a GPU and peers."""
     if release not in ("0.7.3", "0.7.4"):
         pytest.skip("built over comm.MoeAlltoAll here, whose kernels are torch operations")
+    made = recorded()
+    yield made
+    rounds_of(made).close()
+
+
+def recorded() -> Any:
+    """An instance of 0.7.3's and later class without its constructor."""
     module = RecordingModule()
     module.newest = True
     cls = moe_ep.NVLinkOneSidedAlltoAll
@@ -56,8 +63,7 @@ def communication(monkeypatch: pytest.MonkeyPatch, release: str) -> Iterator[Any
     made._rank_bytes, made._round, made._module = made.workspace[0], None, module
     made._state = {"round_owner": None, "views": {}, "cft_ready": False, "refcount": 2}
     made.module = module
-    yield made
-    rounds_of(made).close()
+    return made
 
 
 def rows(count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -85,8 +85,8 @@ def newest(release: str) -> bool:
     return release in NEWEST
 
 
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch, newest: bool) -> Iterator[Kernels]:
+def record(monkeypatch: pytest.MonkeyPatch, newest: bool) -> tuple[Kernels, dict[Any, Any]]:
+    """FlashInfer with recording kernels and host memory; also the cache of workspaces that it keeps."""
     module = Kernels(newest)
     mnnvl = importlib.import_module("flashinfer.comm.mnnvl")
 
@@ -121,6 +121,12 @@ def kernels(monkeypatch: pytest.MonkeyPatch, newest: bool) -> Iterator[Kernels]:
         monkeypatch.setattr(native, "device_support_pdl", lambda device: False)
         cache = native.MoeAlltoAll._WORKSPACE_CACHE
     monkeypatch.setattr(moe_alltoall.expert_parallel, "is_capturing", lambda: False)
+    return module, cache
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch, newest: bool) -> Iterator[Kernels]:
+    module, cache = record(monkeypatch, newest)
     yield module
     cache.clear()
     Rounds._open.clear()

@@ -12,6 +12,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flashinfer_compat
@@ -141,6 +142,74 @@ def sglang_sampler(source: Path) -> dict[str, Any]:
     for name in ("min_p_sampling_from_probs", "top_k_top_p_sampling_from_probs"):
         found[name] = getattr(engine, name)._load() is getattr(flashinfer_compat.sampling, name)
     return found
+
+
+def sglang_dispatcher(source: Path) -> dict[str, Any]:
+    """sglang's dispatcher, written for comm.MoeAlltoAll: what it is over, and what a round brings and launches."""
+    import flashinfer
+    import pytest
+    import torch
+    from contract.test_expert_parallel_legacy import HIDDEN, RANK, RANKS, TOP_K, record
+
+    from engines.stubs import load
+
+    newest = flashinfer_compat.report()["adapter"] in ("0.7.3", "0.7.4")
+    kernels, _ = record(pytest.MonkeyPatch(), newest)
+    torch.cuda.device_count = lambda: 8
+    dispatch = "sglang.srt.layers.moe.token_dispatcher"
+    values = {
+        "sglang.srt.arg_groups.overrides.flashinfer_a2a_max_dispatch_tokens_per_rank": lambda tokens: 8,
+        "sglang.srt.layers.dp_attention.get_is_extend_in_batch": lambda: False,
+        "sglang.srt.layers.dp_attention.get_dp_global_num_tokens": lambda: None,
+        "sglang.srt.layers.dp_attention.is_dp_attention_enabled": lambda: False,
+        "sglang.srt.runtime_context.get_flags": lambda: SimpleNamespace(moe=SimpleNamespace(speculative_context=False)),
+    }
+    engine = load(source, f"{dispatch}.flashinfer", values=values)
+    group = SimpleNamespace(size=lambda: RANKS, rank=lambda: RANK)
+    dispatcher = engine.FlashinferDispatcher(
+        group, TOP_K, num_experts=4, hidden_size=HIDDEN, enable_sp_prefill_a2a=True
+    )
+    dispatcher.quant_config = {}
+    topk = SimpleNamespace(topk_ids=torch.tensor([[0, 1], [2, 3], [3, 0]]), topk_weights=torch.rand(3, TOP_K))
+    topk.to_standard, topk.router_logits = lambda: topk, None
+    received = dispatcher.dispatch(torch.ones(3, HIDDEN, dtype=torch.bfloat16), topk)
+    dispatcher.combine(SimpleNamespace(hidden_states=received.hidden_states, format=None))
+    return {
+        "on": engine.use_flashinfer,
+        "same class": engine.MoeAlltoAll is flashinfer.comm.MoeAlltoAll,
+        "workspaces": dispatcher.moe_a2a.workspace.data_ptr() != dispatcher.sp_prefill_moe_a2a.workspace.data_ptr(),
+        "received": list(received.hidden_states.shape),
+        "launched": [name for name in kernels.launched if name != "sanitize_expert_ids"],
+    }
+
+
+def vllm_one_sided(source: Path) -> dict[str, Any]:
+    """vLLM's one-sided class, written for dispatch(max_tokens_per_rank=), on 0.7.3 and later."""
+    import torch
+    from contract.test_expert_parallel import HIDDEN, TOP_K, recorded
+
+    from engines.stubs import load
+
+    communication = recorded()
+    layers = "vllm.model_executor.layers.fused_moe"
+    sizes = SimpleNamespace(get_chunk_sizes_across_dp_rank=lambda: [3, 4])
+    values = {
+        "vllm.forward_context.get_forward_context": lambda: SimpleNamespace(dp_metadata=sizes),
+        f"{layers}.utils.moe_kernel_quantize_input": lambda a1, *args, **options: (a1, None),
+    }
+    engine = load(source, f"{layers}.prepare_finalize.flashinfer_nvlink_one_sided", values=values)
+    cls = engine.FlashInferNVLinkOneSidedPrepareAndFinalize
+    finalize = cls.__new__(cls)
+    finalize.all2all_manager = SimpleNamespace(get_communication=lambda: communication)
+    ids, weights = torch.zeros(3, TOP_K, dtype=torch.int32), torch.ones(3, TOP_K)
+    hidden = torch.ones(3, HIDDEN, dtype=torch.bfloat16)
+    quantization = SimpleNamespace(
+        a1_gscale=None, quant_dtype=None, per_act_token_quant=False, block_shape=None, mx_alignment=0
+    )
+    prepared = finalize.prepare(hidden, weights, ids, 4, None, False, quantization)
+    output = torch.empty_like(hidden)
+    finalize.finalize(output, torch.zeros(8, HIDDEN, dtype=torch.bfloat16), weights, ids, False, None)
+    return {"received": list(prepared[0].shape), "sizes": communication.module.sizes}
 
 
 def main(scenario: str, source: str) -> None:

@@ -61,3 +61,22 @@ def test_sglangs_fast_plan_sends_what_the_planner_takes(sglang: Path, release: s
 def test_sglangs_sampler_samples_through_the_facade(sglang: Path) -> None:
     found = run("scenarios.py", "sglang_sampler", str(sglang))
     assert found == {"min_p_sampling_from_probs": True, "top_k_top_p_sampling_from_probs": True}
+
+
+def test_sglangs_dispatcher_builds_and_dispatches(sglang: Path) -> None:
+    """Written for comm.MoeAlltoAll, which 0.7.3 removed: there it would be silently off."""
+    found = run("scenarios.py", "sglang_dispatcher", str(sglang))
+    assert found == {
+        "on": True,
+        "same class": True,
+        "workspaces": True,
+        "received": [6, 32],
+        "launched": ["dispatch", "combine"],
+    }
+
+
+def test_vllms_one_sided_class_dispatches_where_the_keyword_is_called_otherwise(vllm: Path, release: str) -> None:
+    if release not in ("0.7.3", "0.7.4"):
+        pytest.skip("this release's dispatch takes max_tokens_per_rank, or is the facade's own")
+    found = run("scenarios.py", "vllm_one_sided", str(vllm))
+    assert found == {"received": [8, 16], "sizes": [4, 4]}
