@@ -38,11 +38,7 @@ class Audited:
 
     def failing(self, release: str, *, facade: bool = False) -> list[Finding]:
         """What breaks, is off or fails later on a release; with the facade, what it does not mend."""
-        return [
-            one
-            for one in self.findings
-            if release in one.outcomes and one.outcomes[release].effect.is_failure and not (facade and one.mended)
-        ]
+        return [one for one in self.findings if one.fails_on(release, facade=facade)]
 
 
 def audit(

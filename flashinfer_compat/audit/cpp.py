@@ -13,13 +13,12 @@ from ..surfaces.cpp_source import included, read_templates
 from ..surfaces.model import Surface, Template
 from . import findings
 from .files import Listed, Skipped, read
-from .findings import Effect, Finding, Outcome
+from .findings import WORKS, Effect, Finding, Outcome
 
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")
 _HEADERS = "data/include/"
 _TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _TEMPLATE_LIST = re.compile(r"(\b\w+)\s*<[^<>;(){}]*>")
-_WORKS = Outcome(Effect.WORKS)
 
 
 @dataclass
@@ -83,7 +82,7 @@ def _headers(file: _File, surfaces: Mapping[str, Surface], own: set[str]) -> Ite
         there = {version: f"{_HEADERS}{include}" in surface.sources for version, surface in surfaces.items()}
         if any(there.values()) and not all(there.values()) and include not in own:
             lost = Outcome(Effect.BREAKS, f"no header <{include}>")
-            outcomes = {version: _WORKS if has else lost for version, has in there.items()}
+            outcomes = {version: WORKS if has else lost for version, has in there.items()}
             line = file.text[: file.text.find(include)].count("\n") + 1
             yield Finding(findings.HEADER, file.path, line, 1, include, outcomes)
 
@@ -112,7 +111,7 @@ def _calls(file: _File, headers: Mapping[str, dict[str, tuple[Template, ...]]], 
         for start, arguments, fits in calls:
             if any(fits.values()):
                 lost = Outcome(Effect.BREAKS, f"no {name} takes {arguments} arguments")
-                outcomes = {version: _WORKS if fit else lost for version, fit in fits.items()}
+                outcomes = {version: WORKS if fit else lost for version, fit in fits.items()}
                 line = text[:start].count("\n") + 1
                 column = start - text.rfind("\n", 0, start)
                 yield Finding(findings.TEMPLATE, file.path, line, column, name, outcomes)

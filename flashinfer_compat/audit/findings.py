@@ -41,6 +41,9 @@ class Outcome:
         return f"{self.effect}: {self.why}" if self.why else str(self.effect)
 
 
+WORKS = Outcome(Effect.WORKS)
+
+
 @dataclass(frozen=True)
 class Code:
     """A kind of finding."""
@@ -71,6 +74,10 @@ class Finding:
     @property
     def worst(self) -> Effect:
         return max((outcome.effect for outcome in self.outcomes.values()), default=Effect.WORKS)
+
+    def fails_on(self, release: str, *, facade: bool = False) -> bool:
+        """Whether it breaks, is off or fails later on a release; with the facade, whether that does not mend it."""
+        return release in self.outcomes and self.outcomes[release].effect.is_failure and not (facade and self.mended)
 
     @property
     def mended(self) -> bool:

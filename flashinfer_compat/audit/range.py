@@ -50,6 +50,6 @@ def keep_apart(ranges: Iterable[Range], *, facade: bool) -> Iterator[tuple[str, 
     """The uses for which an engine cannot have a release: engine, use, releases."""
     for one in ranges:
         for finding in one.audited.findings:
-            releases = [v for v in SUPPORTED if finding in one.audited.failing(v, facade=facade)]
+            releases = [release for release in SUPPORTED if finding.fails_on(release, facade=facade)]
             if releases:
                 yield one.name, finding, releases

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from . import findings
 from .files import Listed, Skipped, read
-from .findings import Effect, Finding, Outcome
+from .findings import WORKS, Effect, Finding, Outcome
 
 FLASHINFER = "flashinfer-python"
 _LINE = re.compile(
@@ -98,7 +98,7 @@ def clashes(found: Iterable[Declared], requires: Mapping[str, Iterable[str]], wr
         # What clashes with the release that the source is written for is no requirement of the same environment.
         if outcomes and written_for not in outcomes and str(one.requirement) not in told:
             told.add(str(one.requirement))
-            every = {release: outcomes.get(release, Outcome(Effect.WORKS)) for release in requires}
+            every = {release: outcomes.get(release, WORKS) for release in requires}
             yield Finding(findings.CLASH, one.path, one.line, 1, str(one.requirement), every)
 
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from .evaluate import Evaluator
-from .findings import Code, Effect, Finding, Outcome, Unresolved
+from .findings import WORKS, Code, Effect, Finding, Outcome, Unresolved
 from .releases import Releases
 from .syntax import Branch, Where
 from .tree import SourceFile, SourceTree
 from .values import UNKNOWN, Instance, Method, Missing, Partial, Thing, Value, Values
-
-WORKS = Outcome(Effect.WORKS)
 
 
 class Use(NamedTuple):

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from .. import findings
-from ..findings import Effect, Finding, Outcome
+from ..findings import WORKS, Effect, Finding, Outcome
 from ..guards import reached
 from ..syntax import tail
-from ..uses import WORKS, Audit, Use
+from ..uses import Audit, Use
 from ..values import Literal, Missing, Thing
 
 

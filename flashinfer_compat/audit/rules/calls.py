@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ...surfaces.model import Kind
 from .. import findings
 from ..calls import Bound, arguments_of, bind
-from ..findings import Effect, Finding, Outcome
+from ..findings import WORKS, Effect, Finding, Outcome
 from ..guards import handled, reached
-from ..uses import WORKS, Audit, Use, inner
+from ..uses import Audit, Use, inner
 from ..values import Method, Missing, Thing, Values
 
 

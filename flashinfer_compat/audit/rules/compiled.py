@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from .. import findings
 from ..calls import arguments_of
-from ..findings import Effect, Finding, Outcome
-from ..uses import WORKS, Audit, Use
+from ..findings import WORKS, Effect, Finding, Outcome
+from ..uses import Audit, Use
 from ..values import RawModule
 
 

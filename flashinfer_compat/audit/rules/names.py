@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ...surfaces.names import is_flashinfer
 from .. import findings
 from ..evaluate import is_module_name
-from ..findings import Effect, Finding, Outcome
+from ..findings import WORKS, Effect, Finding, Outcome
 from ..guards import missed
 from ..syntax import Branch, tail
-from ..uses import WORKS, Audit, Use, symbol_of
+from ..uses import Audit, Use, symbol_of
 from ..values import Method, Missing, Thing
-from .probes import PROBES
+from .probes import PROBES, by_text
 
 
 def imported(audit: Audit, use: Use) -> Iterator[Finding]:
@@ -77,13 +77,3 @@ def named(audit: Audit, use: Use) -> Iterator[Finding]:
         dotted = ".".join(texts)
         lost = Outcome(Effect.LATER, f"{dotted} is looked up when it is first used, and is not there")
         yield from by_text(audit, findings.MISSING_NAME, use, dotted, lost)
-
-
-def by_text(audit: Audit, code: findings.Code, use: Use, dotted: str, lost: Outcome) -> Iterator[Finding]:
-    """A name of FlashInfer's given as text, `lost` on a release that does not have it."""
-    if audit.releases.known(dotted):
-        outcomes = {
-            version: lost if isinstance(audit.releases.thing(version, dotted), Missing) else WORKS
-            for version in audit.evaluators
-        }
-        yield from audit.finding(code, use, use.node, dotted, outcomes)

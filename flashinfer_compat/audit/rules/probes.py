@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from .. import findings
 from ..evaluate import Evaluator, is_module_name
-from ..findings import Effect, Finding, Outcome
+from ..findings import WORKS, Effect, Finding, Outcome
 from ..guards import reached, turned_off
 from ..syntax import tail
-from ..uses import WORKS, Audit, Use
-from ..values import UNKNOWN, Instance, Literal, Parameters, Thing, truths
+from ..uses import Audit, Use
+from ..values import UNKNOWN, Instance, Literal, Missing, Parameters, Thing, truths
 
 PROBES = ("hasattr", "getattr", "find_spec", "callable", "import_module", "__import__")
 
@@ -74,8 +74,6 @@ def _about(node: ast.Call, use: Use, evaluator: Evaluator) -> str:
 
 def listed(audit: Audit, use: Use) -> Iterator[Finding]:
     """``("flashinfer.module", "name")`` in a table of names to look for."""
-    from .names import by_text
-
     node = use.node
     assert isinstance(node, ast.Tuple)
     texts = [one.value if isinstance(one, ast.Constant) else None for one in node.elts]
@@ -84,3 +82,13 @@ def listed(audit: Audit, use: Use) -> Iterator[Finding]:
         audit.uses += audit.releases.known(dotted)
         lost = Outcome(Effect.OFF, f"{dotted} is looked for and not found")
         yield from by_text(audit, findings.PROBE, use, dotted, lost)
+
+
+def by_text(audit: Audit, code: findings.Code, use: Use, dotted: str, lost: Outcome) -> Iterator[Finding]:
+    """A name of FlashInfer's given as text, `lost` on a release that does not have it."""
+    if audit.releases.known(dotted):
+        outcomes = {
+            version: lost if isinstance(audit.releases.thing(version, dotted), Missing) else WORKS
+            for version in audit.evaluators
+        }
+        yield from audit.finding(code, use, use.node, dotted, outcomes)

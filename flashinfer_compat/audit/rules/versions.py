@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from ...surfaces.model import PACKAGE
 from .. import findings
-from ..findings import Effect, Finding, Outcome
+from ..findings import WORKS, Effect, Finding, Outcome
 from ..guards import turned_off
-from ..uses import WORKS, Audit, Use
+from ..uses import Audit, Use
 from ..values import Literal
 
 
