@@ -7,13 +7,14 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FeatureUnavailable, explained
 from ..lines import NameLine
 from ..support import MISSING, Support
-from ..surfaces import store
-from ..surfaces.model import Function
+
+if TYPE_CHECKING:
+    from ..surfaces.model import Function
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -154,6 +155,10 @@ class AnsweredNo(NameLine):
 
 def _newest_signature(name: str) -> Function:
     """What the newest recorded release takes, as source text, without its annotations."""
+    # Imported here: only what FlashInfer does not have needs the recorded surfaces, and not before it is read.
+    from ..surfaces import store
+    from ..surfaces.model import Function
+
     found = store.open_surface(store.RECORDED[-1]).find(name)
     if found is None or not isinstance(found.symbol, Function):
         raise LookupError(f"{name} is no function of FlashInfer {store.RECORDED[-1]}")

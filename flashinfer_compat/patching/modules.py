@@ -10,14 +10,16 @@ import dis
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import namespace
 from ..errors import FeatureUnavailable, MissingImport
 from ..support import MISSING
-from .as_release import AsRelease
+
+if TYPE_CHECKING:
+    from .as_release import AsRelease
 
 _ROOT, _NATIVE = namespace.ROOT, namespace.NATIVE_ROOT
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
@@ -28,19 +30,21 @@ class Patch:
 
     def __init__(self, as_release: str | None) -> None:
         self.as_release = as_release
-        self.written = AsRelease(as_release) if as_release else None
+        self.written = _written_for(as_release) if as_release else None
         self._dressed: dict[str, _Dressed] = {}
         self._lock = threading.RLock()
 
     def dress_loaded(self) -> None:
         """Dress FlashInfer's loaded modules, those that were dressed before with what has become known since."""
         with self._lock:
-            adapted = self._adapted_objects()
+            lines, adapted = self._lines(), self._adapted_objects()
             for name, module in list(sys.modules.items()):
                 if _is_flashinfers(name) and isinstance(module, ModuleType):
-                    if name not in self._dressed:
-                        self._dressed[name] = _Dressed(self, module)
-                    self._dressed[name].adapt(adapted)
+                    dressed = self._dressed.get(name)
+                    if dressed is None:
+                        below_root = name[len(_NATIVE) + 1 :]
+                        dressed = self._dressed[name] = _Dressed(self, module, below_root, lines.get(below_root, ()))
+                    dressed.adapt(adapted)
 
     def undress(self) -> None:
         with self._lock:
@@ -70,6 +74,14 @@ class Patch:
                 found[id(value)] = dotted
         return found
 
+    def _lines(self) -> dict[str, list[str]]:
+        """The names whose object may be another than FlashInfer's, by the module that has them."""
+        lines: dict[str, list[str]] = {}
+        for dotted in self.names():
+            holder, _, name = dotted.rpartition(".")
+            lines.setdefault(holder, []).append(name)
+        return lines
+
     def names(self) -> set[str]:
         """The dotted names whose object may be another than FlashInfer's."""
         return {*namespace.adapter().names, *(self.written.names if self.written else ())}
@@ -85,24 +97,26 @@ class Patch:
 class _Dressed:
     """One of FlashInfer's modules with the facade's objects."""
 
-    def __init__(self, patch: Patch, module: ModuleType) -> None:
-        self.patch, self.module = patch, module
-        self.below_root = module.__name__[len(_NATIVE) + 1 :]
+    def __init__(self, patch: Patch, module: ModuleType, below_root: str, lines: Sequence[str]) -> None:
+        self.patch, self.module, self.below_root, self.lines = patch, module, below_root, lines
         self.plain = type(module)
         self.own_getattr: Callable[[str], Any] | None = vars(module).get("__getattr__")
-        # Of its own, so that a name can be a descriptor in it.
-        module.__class__ = type(self.plain.__name__, (self.plain,), {})
+        self.looked_at = (0, 0)
         vars(module)["__getattr__"] = self.read_missing
 
     def adapt(self, adapted: dict[int, str]) -> None:
         """Put a descriptor in for each name that the facade adapts, under whatever name the module has the object."""
-        exported = [name for name, value in vars(self.module).items() if id(value) in adapted]
-        prefix = f"{self.below_root}." if self.below_root else ""
-        lines = [name[len(prefix) :] for name in self.patch.names() if name.startswith(prefix)]
-        kind = type(self.module)
-        for name in {*exported, *(line for line in lines if "." not in line)}:
-            if name not in vars(kind):
-                setattr(kind, name, _AdaptedName(self, name))
+        held = vars(self.module)
+        if self.looked_at == (len(held), len(adapted)):
+            return  # nothing has come in since
+        self.looked_at = (len(held), len(adapted))
+        exported = [name for name, value in held.items() if id(value) in adapted]
+        for name in {*exported, *self.lines}:
+            if type(self.module) is self.plain:
+                # A class of its own, so that a name can be a descriptor in it.
+                self.module.__class__ = type(self.plain.__name__, (self.plain,), {})
+            if name not in vars(type(self.module)):
+                setattr(type(self.module), name, _AdaptedName(self, name))
 
     def undo(self) -> None:
         self.module.__class__ = self.plain
@@ -192,6 +206,13 @@ class EmulatedModule(ModuleType):
         if name.startswith("__") or _is_internal(sys._getframe(1)):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :]), name)
+
+
+def _written_for(release: str) -> AsRelease:
+    # Imported where it is asked for: it opens recorded surfaces, and each import under the patch would pay for that.
+    from .as_release import AsRelease
+
+    return AsRelease(release)
 
 
 def _is_internal(reader: FrameType) -> bool:
