@@ -126,7 +126,7 @@ def markdown(document: Mapping[str, Any]) -> str:
             one["benchmark"],
             one["case"],
             one["variant"],
-            f"{one['median']:.1f} ({one['p10']:.1f} to {one['p90']:.1f}) {one['unit']}",
+            f"{one['median']:.1f}{spread(one)} {one['unit']}",
             *(("", "", "") if one["ratio"] is None else versus(one)),
             ", ".join(
                 [*(f"{name} {value}" for name, value in one["remarks"].items()), *filter(None, [one["problem"]])]
@@ -137,6 +137,11 @@ def markdown(document: Mapping[str, Any]) -> str:
     rows += [[name, f"not run: {reason}", *[""] * 6] for name, reason in document["not_run"].items()]
     rows += [[name, f"failed: {error}", *[""] * 6] for name, error in document["failed"].items()]
     return f"{facts}\n\n{table(header, rows)}"
+
+
+def spread(one: Mapping[str, Any]) -> str:
+    """The deciles; nothing where there was one measurement."""
+    return "" if one["p10"] == one["p90"] else f" ({one['p10']:.1f} to {one['p90']:.1f})"
 
 
 def versus(one: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -125,6 +125,13 @@ def test_the_table_has_every_benchmark() -> None:
     ]
 
 
+def test_one_measurement_has_no_spread() -> None:
+    row = Row("sglang==1", "audit", "CPU s", Sample.of([3.7]), remarks={"files": 5, "MiB": 330})
+    line = markdown(Results({}, {"audit": [row]}).document()).splitlines()[-1]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["audit", "sglang==1", "audit", "3.7 CPU s", "", "", "", "files 5, MiB 330"]
+
+
 class TestChanges:
     KEY = ("plan_time", "paged", "facade")
 
