@@ -40,6 +40,7 @@ def on_release(session: nox.Session) -> None:
     session.run("pytest", "-n", "auto", *session.posargs)
     if session.name == "fi074":
         session.run("python", "tests/presented_as.py", "0.7.3", "-m", "pytest", "-n", "auto", *session.posargs)
+        session.run("python", "-m", "benchmarks", "--gate")
 
 
 for name in RELEASES:

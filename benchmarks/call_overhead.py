@@ -7,23 +7,26 @@ A trivial function of six parameters is called in these ways, the name bound onc
 - cached *args wrapper: what many projects write instead, a functools.cache'd getter and ``get()(*args, **kwargs)``.
 
 And two reads that come before a call where the name is not bound once: an attribute of a plain module, and one of a
-module of the facade. The time of an empty loop is taken off; "ratio" is to the direct call.
+module of the facade. The time of an empty loop is taken off. CPU time.
 """
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from _results import Sample, interleaved, parser, ratio, report, where
-
 from flashinfer_compat.bridges.rules import Refuse
 from flashinfer_compat.bridges.signatures import adapt
 from flashinfer_compat.namespace import MirroredModule
 
+from .measuring import Options, Row, compared, interleaved
+
+#: Calls of one measurement.
+CALLS = 100_000
 CALL = "(q, k, v, scale, causal=True, out=out)"
 
 
@@ -61,24 +64,12 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--calls", type=int, default=100_000, help="calls of one measurement")
-    arguments.add_argument("--rounds", type=int, default=31, help="measurements of each variant")
-    args = arguments.parse_args()
-
-    def call_time(statement: str, names: dict[str, Any]) -> Callable[[], float]:
-        values = dict.fromkeys(("q", "k", "v", "scale", "out"), object())
-        timer, empty = (timeit.Timer(code, globals=values | names) for code in (statement, "pass"))
-        return lambda: (timer.timeit(args.calls) - empty.timeit(args.calls)) / args.calls * 1e9
-
-    measure = {name: call_time(*variant) for name, variant in variants().items()}
-    interleaved(measure, 2)  # warm
-    times: dict[str, Sample] = interleaved(measure, args.rounds)
-    base, adapted = times["direct"], times["adapted"]
-    rows = [[name, taken, ratio(taken, base), ratio(taken, adapted)] for name, taken in times.items()]
-    report(where(), ("call", "ns (p10 to p90)", "vs direct", "vs adapted"), rows, args.json)
+def call_time(statement: str, names: dict[str, Any]) -> Callable[[], float]:
+    values = dict.fromkeys(("q", "k", "v", "scale", "out"), object())
+    timer, empty = (timeit.Timer(code, timer=time.process_time, globals=values | names) for code in (statement, "pass"))
+    return lambda: (timer.timeit(CALLS) - empty.timeit(CALLS)) / CALLS * 1e9
 
 
-if __name__ == "__main__":
-    main()
+def measure(options: Options) -> list[Row]:
+    measures = {name: call_time(*variant) for name, variant in variants().items()}
+    return compared("call", "ns", interleaved(measures, options.rounds(31), warm=2))

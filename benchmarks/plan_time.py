@@ -1,8 +1,8 @@
 """Host time of planning, in microseconds: FlashInfer's own plan() against the facade's, and against the fast plan.
 
 The GPU is idle before each call, so that no queue is measured. Batch 32, FA2, 32 query heads over 8 KV heads, head dim
-128, page size 16, 4 query tokens and about 1000 KV tokens a request, index tensors on the device. Each row is a
-variant; "ratio" is to the first row of its group, a native call. The calls of a group are interleaved.
+128, page size 16, 4 query tokens and about 1000 KV tokens a request, index tensors on the device. The first variant of
+each group is a native call, which the others are held against.
 
 - paged, graph: a CUDA-graph wrapper; "hint" is plan(uniform_q_len=4), against the native hint where the release has it;
 - paged, captured: the same once a graph holds the wrapper's kernel, and each plan is checked against that;
@@ -21,11 +21,12 @@ from typing import Any
 
 import flashinfer as native
 import torch
-from _results import Sample, interleaved, parser, ratio, report, where_on_gpu
 
 import flashinfer_compat as flashinfer
+from flashinfer_compat.features import supports
 
-DEVICE = "cuda"
+from .measuring import Options, Row, compared, interleaved
+
 BATCH, HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, Q_LEN = 32, 32, 8, 128, 16, 4
 #: A group's variants; the first is what the others are compared with.
 Group = dict[str, Callable[[], Any]]
@@ -38,16 +39,16 @@ def starts(lengths: torch.Tensor) -> torch.Tensor:
 class Batch:
     """One batch: host and device index tensors, and wrappers for it."""
 
-    def __init__(self, page_size: int) -> None:
-        self.page_size = page_size
+    def __init__(self, page_size: int, device: str = "cuda") -> None:
+        self.page_size, self.device = page_size, device
         self.kv_lens = torch.randint(500, 1500, (BATCH,), dtype=torch.int32)
         pages = (self.kv_lens + page_size - 1) // page_size
         self.rows_host, self.kv_host = starts(torch.full((BATCH,), Q_LEN, dtype=torch.int32)), starts(pages)
-        self.rows, self.kv = self.rows_host.to(DEVICE), self.kv_host.to(DEVICE)
-        self.indices = torch.randperm(int(self.kv_host[-1]), device=DEVICE).int()
-        self.last_page_len = ((self.kv_lens - 1) % page_size + 1).to(DEVICE)
-        self.mask = torch.rand(int(self.kv_lens.sum()) * Q_LEN, device=DEVICE) < 0.9
-        self.workspace = torch.empty(256 << 20, dtype=torch.uint8, device=DEVICE)
+        self.rows, self.kv = self.rows_host.to(self.device), self.kv_host.to(self.device)
+        self.indices = torch.randperm(int(self.kv_host[-1]), device=self.device).int()
+        self.last_page_len = ((self.kv_lens - 1) % page_size + 1).to(self.device)
+        self.mask = torch.rand(int(self.kv_lens.sum()) * Q_LEN, device=self.device) < 0.9
+        self.workspace = torch.empty(256 << 20, dtype=torch.uint8, device=self.device)
         self.dtypes = {"q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
 
     @property
@@ -77,7 +78,7 @@ class Batch:
                 "paged_kv_last_page_len_buf": torch.zeros_like(self.last_page_len),
             }
         if masked:
-            buffers["custom_mask_buf"] = torch.zeros(self.mask.numel() // 8 + 64, dtype=torch.uint8, device=DEVICE)
+            buffers["custom_mask_buf"] = torch.zeros(self.mask.numel() // 8 + 64, dtype=torch.uint8, device=self.device)
             buffers["mask_indptr_buf"] = torch.zeros_like(self.rows)
         return owner.BatchPrefillWithPagedKVCacheWrapper(self.workspace, backend="fa2", **buffers)
 
@@ -99,9 +100,11 @@ class Batch:
         wrapper = self.paged(flashinfer)
         plan = partial(wrapper.plan, *self.layout, **self.dtypes, **options)
         plan()
-        q = torch.zeros(BATCH * Q_LEN, HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
+        q = torch.zeros(BATCH * Q_LEN, HEADS, HEAD_DIM, dtype=torch.bfloat16, device=self.device)
         kv_cache = tuple(
-            torch.zeros(self.indices.numel(), self.page_size, KV_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
+            torch.zeros(
+                self.indices.numel(), self.page_size, KV_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=self.device
+            )
             for _ in range(2)
         )
         wrapper.run(q, kv_cache)
@@ -113,7 +116,7 @@ class Batch:
     def ragged(self, owner: Any, **options: Any) -> Callable[[], Any]:
         wrapper = owner.BatchPrefillWithRaggedKVCacheWrapper(self.workspace, backend="fa2")
         return partial(
-            wrapper.plan, self.rows, starts(self.kv_lens).to(DEVICE), HEADS, KV_HEADS, HEAD_DIM,
+            wrapper.plan, self.rows, starts(self.kv_lens).to(self.device), HEADS, KV_HEADS, HEAD_DIM,
             causal=True, q_data_type=torch.bfloat16, **options,
         )  # fmt: skip
 
@@ -138,7 +141,7 @@ class Batch:
             self.rows_host, self.kv_host, self.kv_lens, BATCH * Q_LEN, BATCH, HEADS, KV_HEADS, self.page_size, True,
             HEAD_DIM, HEAD_DIM, False, -1, -1, False, 0, 0,
         ]  # fmt: skip
-        if owner is native and flashinfer.supports("prefill.fixed_uniform_q_len") == "native":
+        if owner is native and supports("prefill.fixed_uniform_q_len") == "native":
             arguments.append(False)
         return lambda: wrapper._cached_module.plan(*arguments)
 
@@ -153,17 +156,21 @@ class Batch:
         )  # fmt: skip
 
 
+def native_hint(batch: Batch) -> Group:
+    """The native plan() with the hint, where the release has it, and without it elsewhere."""
+    has_hint = "uniform_q_len" in inspect.signature(native.BatchPrefillWithPagedKVCacheWrapper.plan).parameters
+    return {"native, hint": batch.plan(native, uniform_q_len=Q_LEN)} if has_hint else {"native": batch.plan(native)}
+
+
 def groups() -> dict[str, Group]:
     batch, unpaged = Batch(PAGE_SIZE), Batch(1)
-    hint = {"uniform_q_len": Q_LEN}
-    has_hint = "uniform_q_len" in inspect.signature(native.BatchPrefillWithPagedKVCacheWrapper.plan).parameters
+    hint: dict[str, Any] = {"uniform_q_len": Q_LEN}
     host_indptr = {"qo_indptr_cpu": batch.rows_host, "kv_indptr_cpu": starts(batch.kv_lens)}
-    native_hint = {"native, hint": batch.plan(native, **hint)} if has_hint else {"native": batch.plan(native)}
     return {
         "paged, graph": {"native": batch.plan(native), "facade": batch.plan(flashinfer)},
-        "paged, graph, hint": {**native_hint, "facade, hint": batch.plan(flashinfer, **hint)},
+        "paged, graph, hint": {**native_hint(batch), "facade, hint": batch.plan(flashinfer, **hint)},
         "paged, captured": {"native": batch.plan(native), "facade": batch.captured()},
-        "paged, captured, hint": {**native_hint, "facade, hint": batch.captured(**hint)},
+        "paged, captured, hint": {**native_hint(batch), "facade, hint": batch.captured(**hint)},
         "paged, eager": {"native": batch.plan(native, graph=False), "facade": batch.plan(flashinfer, graph=False)},
         "ragged, eager": {
             "native": batch.ragged(native),
@@ -203,20 +210,10 @@ def host_time(call: Callable[[], Any]) -> Callable[[], float]:
     return once
 
 
-def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=400, help="calls of each variant")
-    args = arguments.parse_args()
+def measure(options: Options) -> list[Row]:
     torch.manual_seed(0)
-    rows: list[list[Any]] = []
+    rows: list[Row] = []
     for name, group in groups().items():
-        measure = {variant: host_time(call) for variant, call in group.items()}
-        interleaved(measure, 20)  # warm
-        times: dict[str, Sample] = interleaved(measure, args.rounds)
-        base = next(iter(times.values()))
-        rows += [[name, variant, taken, ratio(taken, base)] for variant, taken in times.items()]
-    report(where_on_gpu() | {"batch": BATCH}, ("plan", "variant", "µs (p10 to p90)", "ratio"), rows, args.json)
-
-
-if __name__ == "__main__":
-    main()
+        measures = {variant: host_time(call) for variant, call in group.items()}
+        rows += compared(name, "µs", interleaved(measures, options.rounds(400), warm=20))
+    return rows

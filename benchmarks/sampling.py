@@ -1,8 +1,8 @@
 """Sampling a batch of 64 from a vocabulary of 128k through the facade, and through FlashInfer's own functions.
 
-Two tables: microseconds of device time for a call (CUDA events around `--calls` calls, so that the host is hidden), and
-of host time (the calls alone, the device idle before). Native and facade are measured in turn. `draws` says where
-seed and offset come from: a generator, which each call reads and moves, or the caller's own numbers.
+Microseconds of device time for a call (CUDA events around `CALLS` calls, so that the host is hidden), and of host time
+(the calls alone, the device idle before). Seed and offset come from a generator, which each call reads and moves, or
+are the caller's own numbers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from typing import Any
 
 import flashinfer
 import torch
-from _results import Sample, interleaved, parser, ratio, report, where_on_gpu
 
 import flashinfer_compat
 
+from .measuring import Options, Row, compared, interleaved
+
 DEVICE = torch.device("cuda:0")
+BATCH, VOCABULARY = 64, 128_256
+#: Calls of one measurement.
+CALLS = 50
 
 
-def cases(batch: int, vocabulary: int) -> dict[str, tuple[str, tuple[Any, ...]]]:
+def cases() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Function and arguments of each call, seed and offset excepted."""
     torch.manual_seed(0)
-    logits = 3 * torch.randn(batch, vocabulary, device=DEVICE)
+    logits = 3 * torch.randn(BATCH, VOCABULARY, device=DEVICE)
     probs = torch.softmax(logits, dim=-1)
-    top_k = torch.full((batch,), 40, device=DEVICE, dtype=torch.int32)
-    top_p, min_p = (torch.full((batch,), value, device=DEVICE) for value in (0.9, 0.05))
+    top_k = torch.full((BATCH,), 40, device=DEVICE, dtype=torch.int32)
+    top_p, min_p = (torch.full((BATCH,), value, device=DEVICE) for value in (0.9, 0.05))
     return {
         "from logits": ("sampling_from_logits", (logits,)),
         "from probs": ("sampling_from_probs", (probs,)),
@@ -41,7 +45,7 @@ def cases(batch: int, vocabulary: int) -> dict[str, tuple[str, tuple[Any, ...]]]
     }  # fmt: skip
 
 
-def device_time(call: Callable[[], Any], calls: int) -> Callable[[], float]:
+def device_time(call: Callable[[], Any]) -> Callable[[], float]:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:
@@ -49,38 +53,31 @@ def device_time(call: Callable[[], Any], calls: int) -> Callable[[], float]:
         # Work that the device has first, so that the calls are queued before the first of them runs.
         torch.cuda._sleep(20_000_000)
         start.record()
-        for _ in range(calls):
+        for _ in range(CALLS):
             call()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / calls * 1e3
+        return float(start.elapsed_time(end)) / CALLS * 1e3
 
     return once
 
 
-def host_time(call: Callable[[], Any], calls: int) -> Callable[[], float]:
+def host_time(call: Callable[[], Any]) -> Callable[[], float]:
     def once() -> float:
         torch.cuda.synchronize()
         began = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(CALLS):
             call()
-        return (time.perf_counter() - began) / calls * 1e6
+        return (time.perf_counter() - began) / CALLS * 1e6
 
     return once
 
 
-def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--batch", type=int, default=64)
-    arguments.add_argument("--vocabulary", type=int, default=128_256)
-    arguments.add_argument("--calls", type=int, default=50, help="calls of one measurement")
-    arguments.add_argument("--rounds", type=int, default=21, help="measurements of each variant")
-    args = arguments.parse_args()
-
-    rows = []
+def measure(options: Options) -> list[Row]:
+    rows: list[Row] = []
     generator = torch.Generator(DEVICE).manual_seed(1)
     draws: dict[str, dict[str, Any]] = {"generator": {"generator": generator}, "numbers": {"seed": 1, "offset": 0}}
-    for case, (name, given) in cases(args.batch, args.vocabulary).items():
+    for case, (name, given) in cases().items():
         for source, numbers in draws.items():
 
             def bound(module: Any, name: str = name, given: Any = given, numbers: Any = numbers) -> Callable[[], Any]:
@@ -88,20 +85,8 @@ def main() -> None:
                 return lambda: function(*given, **numbers)
 
             calls = {"native": bound(flashinfer), "facade": bound(flashinfer_compat)}
-            taken: dict[str, dict[str, Sample]] = {}
             for kind, timer in (("device", device_time), ("host", host_time)):
-                measure = {variant: timer(call, args.calls) for variant, call in calls.items()}
-                interleaved(measure, 3)  # warm
-                taken[kind] = interleaved(measure, args.rounds)
-            device, host = taken["device"], taken["host"]
-            difference = f"{host['facade'].median - host['native'].median:+.1f}"
-            times = (device["native"], device["facade"], ratio(device["facade"], device["native"]))
-            rows.append([case, source, *times, host["native"], host["facade"], difference])
-    header = (
-        "call", "draws", "device µs, native", "facade", "ratio", "host µs, native", "facade", "difference",
-    )  # fmt: skip
-    report(where_on_gpu() | {"batch": args.batch, "vocabulary": args.vocabulary}, header, rows, args.json)
-
-
-if __name__ == "__main__":
-    main()
+                measures = {variant: timer(call) for variant, call in calls.items()}
+                taken = interleaved(measures, options.rounds(21), warm=3)
+                rows += compared(f"{case}; {source}; {kind}", "µs", taken)
+    return rows

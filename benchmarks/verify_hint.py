@@ -23,11 +23,14 @@ from typing import Any
 
 import flashinfer as native
 import torch
-from _results import interleaved, parser, ratio, report, where_on_gpu
 
 import flashinfer_compat as flashinfer
 
-DRAFT_TOKENS, HEADS, DEVICE = 4, 4, "cuda"
+from .measuring import Options, Row, compared, interleaved
+
+BATCH, DRAFT_TOKENS, HEADS, DEVICE = 10, 4, 4, "cuda"
+#: Replays of one measurement.
+REPLAYS = 20
 KINDS = {"bf16, 128, 16k": (torch.bfloat16, 128, 16384), "fp8, 256, 32k": (torch.float8_e4m3fn, 256, 32768)}
 DISABLE_VERIFY_KERNEL = "FLASHINFER_DISABLE_EAGLE_VERIFY_FP8KV_SM90"
 
@@ -35,20 +38,20 @@ DISABLE_VERIFY_KERNEL = "FLASHINFER_DISABLE_EAGLE_VERIFY_FP8KV_SM90"
 class Step:
     """One verify batch, and the graphs that compute it."""
 
-    def __init__(self, batch: int, kv_dtype: torch.dtype, head_dim: int, kv_len: int) -> None:
-        self.batch, self.kv_dtype, self.head_dim, self.slots = batch, kv_dtype, head_dim, batch * kv_len
+    def __init__(self, kv_dtype: torch.dtype, head_dim: int, kv_len: int) -> None:
+        self.kv_dtype, self.head_dim, self.slots = kv_dtype, head_dim, BATCH * kv_len
         self.qo_indptr = self.starts(DRAFT_TOKENS)
         self.kv_indptr = self.starts(kv_len)
         self.kv_indices = torch.randperm(self.slots, device=DEVICE).int()
-        self.last_page_len = torch.ones(batch, dtype=torch.int32, device=DEVICE)
+        self.last_page_len = torch.ones(BATCH, dtype=torch.int32, device=DEVICE)
         self.mask = torch.rand(DRAFT_TOKENS * self.slots, device=DEVICE) < 0.9
-        self.q = torch.randn(batch * DRAFT_TOKENS, HEADS, head_dim, dtype=torch.bfloat16, device=DEVICE)
+        self.q = torch.randn(BATCH * DRAFT_TOKENS, HEADS, head_dim, dtype=torch.bfloat16, device=DEVICE)
         self.kv_cache = tuple(
             torch.randn(self.slots, 1, 1, head_dim, dtype=torch.bfloat16, device=DEVICE).to(kv_dtype) for _ in range(2)
         )
 
     def starts(self, length: int) -> torch.Tensor:
-        return torch.arange(0, (self.batch + 1) * length, length, dtype=torch.int32, device=DEVICE)
+        return torch.arange(0, (BATCH + 1) * length, length, dtype=torch.int32, device=DEVICE)
 
     def captured(self, owner: Any, **options: Any) -> tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]:
         """A graph of one layer's attention, its output, and the wrapper that must outlive it."""
@@ -89,33 +92,28 @@ def without_verify_kernel() -> Iterator[None]:
             os.environ[DISABLE_VERIFY_KERNEL] = before
 
 
-def replay_time(graph: torch.cuda.CUDAGraph, replays: int) -> Callable[[], float]:
-    """Measures one replay, in microseconds, as the mean of `replays` in a row."""
+def replay_time(graph: torch.cuda.CUDAGraph) -> Callable[[], float]:
+    """Measures one replay, in microseconds, as the mean of `REPLAYS` in a row."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:
         graph.replay()
         begin.record()
-        for _ in range(replays):
+        for _ in range(REPLAYS):
             graph.replay()
         end.record()
         torch.cuda.synchronize()
-        return begin.elapsed_time(end) / replays * 1000
+        return float(begin.elapsed_time(end)) / REPLAYS * 1000
 
     return once
 
 
-def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--batch", type=int, default=10)
-    arguments.add_argument("--replays", type=int, default=20, help="replays of one measurement")
-    arguments.add_argument("--rounds", type=int, default=50, help="measurements of each variant")
-    args = arguments.parse_args()
+def measure(options: Options) -> list[Row]:
     torch.manual_seed(0)
     has_hint = "uniform_q_len" in inspect.signature(native.BatchPrefillWithPagedKVCacheWrapper.plan).parameters
-    rows: list[list[Any]] = []
+    rows: list[Row] = []
     for kind, (kv_dtype, head_dim, kv_len) in KINDS.items():
-        step = Step(args.batch, kv_dtype, head_dim, kv_len)
+        step = Step(kv_dtype, head_dim, kv_len)
         made = {"native": step.captured(native)}
         if has_hint:
             made["native, hint"] = step.captured(native, uniform_q_len=DRAFT_TOKENS)
@@ -123,17 +121,12 @@ def main() -> None:
         if kv_dtype is torch.float8_e4m3fn:
             with without_verify_kernel():
                 made["facade, hint, FA2 alone"] = step.captured(flashinfer, uniform_q_len=DRAFT_TOKENS)
-        measure = {name: replay_time(graph, args.replays) for name, (graph, _, _) in made.items()}
-        interleaved(measure, 5)  # warm
-        times = interleaved(measure, args.rounds)
+        measures = {name: replay_time(graph) for name, (graph, _, _) in made.items()}
+        taken = interleaved(measures, options.rounds(50), warm=5)
         reference = made["native"][1].float()
+        remarks = {}
         for name, (_, out, wrapper) in made.items():
             difference = ((out.float() - reference).norm() / reference.norm()).item()
-            tile, vs_native = wrapper._plan_info[3], ratio(times[name], times["native"])
-            rows.append([kind, name, times[name], vs_native, int(tile), f"{difference:.1e}"])
-    header = ("KV, head dim, tokens", "variant", "µs (p10 to p90)", "vs native", "query tile", "difference from native")
-    report(where_on_gpu() | {"batch": args.batch}, header, rows, args.json)
-
-
-if __name__ == "__main__":
-    main()
+            remarks[name] = {"query tile": int(wrapper._plan_info[3]), "error to native": f"{difference:.1e}"}
+        rows += compared(kind, "µs", taken, remarks=remarks)
+    return rows

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+# For `benchmarks`; last, so that the package under test is the installed one.
+sys.path.append(str(HERE.parent))
 
 
 def _has_cuda() -> bool:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import engines
+
 from .reference import TOLERANCE
 
 pytestmark = pytest.mark.gpu
 TREE = Path(__file__).parents[2]
-SOURCE = Path(os.environ.get("FLASHINFER_COMPAT_ENGINES", TREE / ".engines")) / "sglang-0.5.23"
+SOURCE = engines.source_folder("sglang==0.5.23")
 
 
 @pytest.mark.skipif(not SOURCE.exists(), reason="sglang's source is fetched by tests/engines, from a package index")
