@@ -13,22 +13,18 @@ _WARM_UP, _REPEATS = 3, 21
 
 
 def medians(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
-    """Microseconds of each call: on a GPU between two events around it, else on the clock.
+    """Microseconds of each call: on a GPU the median between two events around it, else one look at the clock."""
+    return _by_events(calls) if device.type == "cuda" else {name: _by_clock(call) for name, call in calls.items()}
 
-    The calls take turns, so that drift of the machine meets all alike.
-    """
-    if device.type == "cuda":
-        return _by_events(calls)
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(3):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            taken[name].append((time.perf_counter() - began) * 1e6)
-    return {name: median(each) for name, each in taken.items()}
+
+def _by_clock(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e6
 
 
 def _by_events(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """The calls take turns, so that drift of the machine meets all alike."""
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
     for turn in range(_WARM_UP + _REPEATS):
         for name, call in calls.items():

@@ -68,7 +68,7 @@ class LargestEntries(Workload):
     k: int = 40
 
     def prepare(self, draw: Draw, library: Library) -> Operation:
-        rows, top_k = draw.normal(_ROWS, 32000), library.topk.top_k
+        rows, top_k = draw.normal(8, 32000), library.topk.top_k
 
         def run() -> Outputs:
             values, indices = top_k(rows, self.k, sorted=True)
