@@ -10,6 +10,7 @@ from .audit.cli import audit, pin
 from .doctor import cli as installation
 from .errors import CompatError
 from .patching import cli as patching
+from .selftest.cli import selftest
 from .surfaces import names, recorder, report, store
 from .surfaces.breakages import Severity
 from .surfaces.diff import diff as compared
@@ -41,6 +42,7 @@ main.add_command(pin)
 main.add_command(installation.doctor)
 main.add_command(installation.explain)
 main.add_command(installation.report)
+main.add_command(selftest)
 
 
 @main.command()

@@ -29,6 +29,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sampled-ids", metavar="FILE", help="write the token ids of tests/gpu there")
+    parser.addoption("--digests", metavar="FILE", help="write the digests of what the selftest's cases gave there")
 
 
 def pytest_report_header() -> str:

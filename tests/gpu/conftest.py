@@ -57,6 +57,18 @@ def combined_digests(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]
         told(request.config, f"combined rows, {ranks}: {hashlib.sha256(own.encode()).hexdigest()[:16]}")
 
 
+@pytest.fixture(scope="session")
+def case_digests(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Case of the selftest -> SHA-256 of what the facade gave for fixed inputs; --digests writes them as JSON."""
+    digests: dict[str, str] = {}
+    yield digests
+    text = json.dumps(digests, indent=0, sort_keys=True)
+    path = request.config.getoption("--digests")
+    if path:
+        Path(path).write_text(text + "\n")
+    told(request.config, f"outputs of {len(digests)} cases: {hashlib.sha256(text.encode()).hexdigest()[:16]}")
+
+
 _TOLD = pytest.StashKey[list[str]]()
 
 
