@@ -38,15 +38,22 @@ def without_gpu() -> Iterator[None]:
     module = SimpleNamespace(plan=answer, paged_run=answer, ragged_run=answer, workspace_size=answer)
     empty = torch.empty
 
+    # Functions and no mocks, whose calls take longer than those that are measured.
+    def get_module(*arguments: Any) -> SimpleNamespace:
+        return module
+
+    def is_capturing() -> bool:
+        return False
+
     def pageable_empty(*sizes: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
         return empty(*sizes, **options)
 
     with ExitStack() as seams:
         for owner in (native.prefill, native.decode):
-            seams.enter_context(mock.patch.object(owner, "get_batch_prefill_module", return_value=module))
+            seams.enter_context(mock.patch.object(owner, "get_batch_prefill_module", get_module))
         seams.enter_context(mock.patch.object(torch, "empty", pageable_empty))
         # A torch built for CUDA raises here where there is no driver.
-        seams.enter_context(mock.patch.object(planner, "is_capturing", return_value=False))
+        seams.enter_context(mock.patch.object(planner, "is_capturing", is_capturing))
         yield
 
 
