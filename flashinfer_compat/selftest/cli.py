@@ -57,7 +57,7 @@ def selftest(quick: bool, seed: int | None, style: str, as_json: bool, plot: Pat
     else:
         _print(results)
     if plot:
-        for path in charts.draw(results, first.replace("\n", ", "), plot):
+        for path in charts.draw(results, first, plot):
             click.echo(str(path), err=True)
     if any(each.outcome in ("wrong", "failed") for each in results):
         raise SystemExit(1)

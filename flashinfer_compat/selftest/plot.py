@@ -64,6 +64,7 @@ def _bars(names: Sequence[str]) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(9, 1.5 + 0.22 * len(names)), layout="constrained")
     axes = figure.subplots()
+    axes.margins(y=0.01)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     return figure, axes

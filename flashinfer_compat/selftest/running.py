@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import features
+from ..features import explain, supports
 from ..support import Support
 from . import timing
 from .case import Case, Measure
@@ -86,17 +86,17 @@ def run(case: Case, seed: int, device: torch.device, *, native: bool) -> Result:
 def unavailable(case: Case) -> str:
     """Why the installed release cannot do `case`; empty where it can."""
     for feature in case.features:
-        found = features.supports(feature)
+        found = supports(feature)
         # An ignored hint leaves the result as it is, but promises no bits.
         promised = found is not Support.IGNORED or case.measure is not Measure.DIFFERING
         if found is Support.UNAVAILABLE or not promised:
-            return features.explain(feature)
+            return explain(feature)
     return ""
 
 
 def worst_support(case: Case) -> Support:
     """Of the four outcomes the one that says least."""
-    return max((features.supports(feature) for feature in case.features), key=list(Support).index)
+    return max((supports(feature) for feature in case.features), key=list(Support).index)
 
 
 def error_of(case: Case, seed: int, device: torch.device) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .. import features, namespace
+from .. import namespace
+from ..features import report
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,14 @@ class Setting:
     @property
     def facts(self) -> dict[str, Any]:
         """The backend, the releases and the machine that results belong to."""
-        report = features.report()
+        told = report()
         on_gpu = self.device.type == "cuda"
         return {
-            "backend": report["backend"],
+            "backend": told["backend"],
             "because": self.because,
-            "flashinfer": report["flashinfer"],
-            "adapter": report["adapter"],
-            "inferred": report["inferred"],
+            "flashinfer": told["flashinfer"],
+            "adapter": told["adapter"],
+            "inferred": told["inferred"],
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name(self.device) if on_gpu else platform.machine(),
         }

@@ -39,6 +39,8 @@ cases.CASES = tuple(case for case in cases.CASES if case.name in ("rmsnorm", "rm
 
 def python(script: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name != "FLASHINFER_COMPAT_BACKEND"}
+    # Threads that wait for each other's turn on a busy machine take a hundred times as long.
+    variables["OMP_NUM_THREADS"] = "1"
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=variables, capture_output=True, text=True)
 
 
@@ -182,15 +184,13 @@ def test_the_reference_is_not_taken_where_flashinfer_can_run() -> None:
     process = python("""
 import json, torch
 torch.cuda.is_available, torch.cuda.current_device = (lambda: True), (lambda: 0)
-torch.cuda.get_device_name = lambda device: "GPU"
+from flashinfer_compat import namespace
 from flashinfer_compat.selftest.setting import settle
 setting = settle()
-print(json.dumps([str(setting), str(setting.device), setting.facts["backend"]]))
+print(json.dumps([str(setting.device), setting.because, namespace.selected.backend]))
 """)
     assert process.returncode == 0, process.stderr
-    told, device, backend = json.loads(process.stdout)
-    assert told.startswith(f"FlashInfer {flashinfer_compat.flashinfer_version} (adapter ")
-    assert (device, backend) == ("cuda:0", "flashinfer")
+    assert json.loads(process.stdout) == ["cuda:0", "", "flashinfer"]
 
 
 class TestMeasures:
