@@ -1,7 +1,8 @@
-"""Plan one speculative-verify step through the facade, and show what reaches FlashInfer's planner.
+"""Plan and run one speculative-verify step through the facade, and compare it with dense attention.
 
 Eight requests verify four draft tokens each, with 32 query heads over 8 KV heads: the batch that plan(uniform_q_len=)
-was made for. On a machine without a GPU the compiled module is left out: its planner is recorded, not run.
+was made for. Without FlashInfer the step runs on the reference in plain PyTorch. With FlashInfer it shows what reaches
+the planner; the compiled module needs a GPU, so without one the planner is recorded and nothing is run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import torch
 import flashinfer_compat as flashinfer
 
 BATCH, DRAFT_TOKENS, QO_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, PAGES = 8, 4, 32, 8, 128, 16, 64
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HAS_FLASHINFER = flashinfer.flashinfer_version is not None
+DEVICE = "cuda" if HAS_FLASHINFER and torch.cuda.is_available() else "cpu"
 ARGUMENTS = (
     "float_workspace", "int_workspace", "pinned_workspace", "qo_indptr", "kv_indptr", "kv_lens", "total_num_rows",
     "batch_size", "num_qo_heads", "num_kv_heads", "page_size", "enable_cuda_graph", "head_dim_qk", "head_dim_vo",
@@ -24,7 +26,7 @@ ARGUMENTS = (
 
 
 def record_planner() -> list[tuple[Any, ...]]:
-    """Keep each argument list that reaches the planner; without a GPU, answer in its place."""
+    """Keep each argument list that reaches FlashInfer's planner; without a GPU, answer in its place."""
     import flashinfer as native
 
     plans: list[tuple[Any, ...]] = []
@@ -46,14 +48,8 @@ def record_planner() -> list[tuple[Any, ...]]:
     return plans
 
 
-def main() -> None:
-    report = flashinfer.report()
-    print(f"FlashInfer {report['flashinfer']}, adapter {report['adapter']}, on {DEVICE}\n")
-    for outcome in ("native", "emulated", "ignored", "unavailable"):
-        features = [name for name, found in report["features"].items() if found == outcome]
-        print(f"{outcome:>11}: {', '.join(features) or '-'}")
-
-    plans = record_planner()
+def planned() -> Any:
+    """The wrapper of a verify step for CUDA graphs, planned with the hint."""
     qo_indptr = torch.arange(0, (BATCH + 1) * DRAFT_TOKENS, DRAFT_TOKENS, dtype=torch.int32, device=DEVICE)
     kv_indptr = torch.arange(0, BATCH * PAGES + 1, PAGES, dtype=torch.int32, device=DEVICE)
     kv_indices = torch.arange(BATCH * PAGES, dtype=torch.int32, device=DEVICE)
@@ -71,17 +67,44 @@ def main() -> None:
         qo_indptr, kv_indptr, kv_indices, last_page_len, QO_HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE,
         causal=True, q_data_type=torch.bfloat16, uniform_q_len=DRAFT_TOKENS,
     )  # fmt: skip
+    return wrapper
 
-    print(f"\nThe planner got {len(plans[0])} arguments:")
-    for name, value in zip(ARGUMENTS, plans[0], strict=False):
-        print(f"{name:>20}: {tuple(value.shape) if torch.is_tensor(value) and value.numel() > 16 else value}")
+
+def dense_attention(query: torch.Tensor, kv_cache: torch.Tensor) -> torch.Tensor:
+    """The same step in float32, every request's pages side by side; the last draft token sees all of the KV."""
+    rows = query.float().view(BATCH, DRAFT_TOKENS, QO_HEADS, HEAD_DIM).transpose(1, 2)
+    side_by_side = kv_cache.float().view(BATCH, PAGES, 2, PAGE_SIZE, KV_HEADS, HEAD_DIM).permute(2, 0, 4, 1, 3, 5)
+    keys, values = side_by_side.flatten(3, 4)
+    seen = torch.ones(DRAFT_TOKENS, PAGES * PAGE_SIZE, dtype=torch.bool, device=DEVICE)
+    seen = seen.tril(PAGES * PAGE_SIZE - DRAFT_TOKENS)
+    out = torch.nn.functional.scaled_dot_product_attention(rows, keys, values, attn_mask=seen, enable_gqa=True)
+    return out.transpose(1, 2).reshape(query.shape)
+
+
+def main() -> None:
+    if not HAS_FLASHINFER:
+        flashinfer.use_reference()
+    report = flashinfer.report()
+    print(f"FlashInfer {report['flashinfer'] or 'not installed'}, backend {report['backend']}, on {DEVICE}\n")
+    for outcome in ("native", "emulated", "ignored", "unavailable"):
+        features = [name for name, found in report["features"].items() if found == outcome]
+        print(f"{outcome:>11}: {', '.join(features) or '-'}")
+
+    plans = record_planner() if HAS_FLASHINFER else []
+    wrapper = planned()
+    for arguments in plans[:1]:
+        print(f"\nThe planner got {len(arguments)} arguments:")
+        for name, value in zip(ARGUMENTS, arguments, strict=False):
+            print(f"{name:>20}: {tuple(value.shape) if torch.is_tensor(value) and value.numel() > 16 else value}")
     print(f"\n{flashinfer.explain('prefill.uniform_q_len')}")
 
-    if DEVICE == "cuda":
+    if DEVICE == "cuda" or not HAS_FLASHINFER:
+        torch.manual_seed(0)
         query = torch.randn(BATCH * DRAFT_TOKENS, QO_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
         kv_cache = torch.randn(BATCH * PAGES, 2, PAGE_SIZE, KV_HEADS, HEAD_DIM, dtype=torch.bfloat16, device=DEVICE)
-        output = wrapper.run(query, kv_cache)
-        print(f"\nrun() gave {tuple(output.shape)}, mean {output.float().mean().item():+.4f}")
+        output, expected = wrapper.run(query, kv_cache).float(), dense_attention(query, kv_cache)
+        error = float((output - expected).norm() / expected.norm())
+        print(f"\nrun() gave {tuple(output.shape)}, off dense attention in float32 by {error:.1e}")
 
 
 if __name__ == "__main__":
