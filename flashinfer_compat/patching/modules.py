@@ -37,14 +37,13 @@ class Patch:
     def dress_loaded(self) -> None:
         """Dress FlashInfer's loaded modules, those that were dressed before with what has become known since."""
         with self._lock:
-            lines, adapted = self._lines(), self._adapted_objects()
+            lines, adapted = self.names(), self._adapted_objects()
             for name, module in list(sys.modules.items()):
                 if _is_flashinfers(name) and isinstance(module, ModuleType):
-                    dressed = self._dressed.get(name)
-                    if dressed is None:
-                        below_root = name[len(_NATIVE) + 1 :]
-                        dressed = self._dressed[name] = _Dressed(self, module, below_root, lines.get(below_root, ()))
-                    dressed.adapt(adapted)
+                    if name not in self._dressed:
+                        self._dressed[name] = _Dressed(self, module)
+                    dressed = self._dressed[name]
+                    dressed.adapt(lines.get(dressed.below_root, ()), adapted)
 
     def undress(self) -> None:
         with self._lock:
@@ -63,28 +62,22 @@ class Patch:
                     held[name] = found
         return held
 
-    def _adapted_objects(self) -> dict[int, str]:
-        """The identity of each of FlashInfer's loaded objects that the facade adapts -> its dotted name."""
-        found = {}
-        for dotted in self.names():
-            holder, _, name = dotted.rpartition(".")
+    def _adapted_objects(self) -> set[int]:
+        """The identity of each of FlashInfer's loaded objects that the facade adapts."""
+        found: set[int] = set()
+        for holder, names in self.names().items():
             module = sys.modules.get(f"{_NATIVE}.{holder}" if holder else _NATIVE)
-            value = vars(module).get(name) if module is not None else None
-            if callable(value):
-                found[id(value)] = dotted
+            held = vars(module) if module is not None else {}
+            found.update({id(held[name]) for name in names if callable(held.get(name))})
         return found
 
-    def _lines(self) -> dict[str, list[str]]:
+    def names(self) -> dict[str, list[str]]:
         """The names whose object may be another than FlashInfer's, by the module that has them."""
-        lines: dict[str, list[str]] = {}
-        for dotted in self.names():
+        names: dict[str, list[str]] = {}
+        for dotted in {*namespace.adapter().names, *(self.written.names if self.written else ())}:
             holder, _, name = dotted.rpartition(".")
-            lines.setdefault(holder, []).append(name)
-        return lines
-
-    def names(self) -> set[str]:
-        """The dotted names whose object may be another than FlashInfer's."""
-        return {*namespace.adapter().names, *(self.written.names if self.written else ())}
+            names.setdefault(holder, []).append(name)
+        return names
 
     def object(self, module: str, name: str) -> Any:
         """What readers get as `name` of FlashInfer's module `module` (``""`` for the package)."""
@@ -97,21 +90,20 @@ class Patch:
 class _Dressed:
     """One of FlashInfer's modules with the facade's objects."""
 
-    def __init__(self, patch: Patch, module: ModuleType, below_root: str, lines: Sequence[str]) -> None:
-        self.patch, self.module, self.below_root, self.lines = patch, module, below_root, lines
+    def __init__(self, patch: Patch, module: ModuleType) -> None:
+        self.patch, self.module = patch, module
+        self.below_root = module.__name__[len(_NATIVE) + 1 :]
         self.plain = type(module)
         self.own_getattr: Callable[[str], Any] | None = vars(module).get("__getattr__")
-        self.looked_at = (0, 0)
         vars(module)["__getattr__"] = self.read_missing
 
-    def adapt(self, adapted: dict[int, str]) -> None:
-        """Put a descriptor in for each name that the facade adapts, under whatever name the module has the object."""
+    def adapt(self, names: Sequence[str], adapted: set[int]) -> None:
+        """Put a descriptor in for each of `names`, and for each `adapted` object, whatever the module calls it."""
         held = vars(self.module)
-        if self.looked_at == (len(held), len(adapted)):
-            return  # nothing has come in since
-        self.looked_at = (len(held), len(adapted))
-        exported = [name for name, value in held.items() if id(value) in adapted]
-        for name in {*exported, *self.lines}:
+        exported: list[str] = []
+        if not adapted.isdisjoint(map(id, held.values())):
+            exported = [name for name, value in held.items() if id(value) in adapted]
+        for name in {*exported, *names}:
             if type(self.module) is self.plain:
                 # A class of its own, so that a name can be a descriptor in it.
                 self.module.__class__ = type(self.plain.__name__, (self.plain,), {})

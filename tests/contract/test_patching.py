@@ -197,6 +197,26 @@ def test_what_is_assigned_reaches_flashinfer_and_can_be_put_back(fresh: Fresh) -
     assert fresh(assign) == [True] * 6
 
 
+def test_what_flashinfer_rebinds_to_an_adapted_object_is_the_facades(fresh: Fresh) -> None:
+    """As a module does that fills in a name when it is first needed: the module has no name more than before."""
+
+    def look() -> Any:
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer.jit.env as holder
+
+        original = flashinfer_compat.namespace.native_object("prefill.BatchPrefillWithPagedKVCacheWrapper")
+        vars(holder)["os"] = original
+
+        return {
+            "facade's": holder.os is flashinfer_compat.prefill.BatchPrefillWithPagedKVCacheWrapper,
+            "another": holder.os is not original,
+        }
+
+    assert fresh(look) == {"facade's": True, "another": True}
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_processes_that_it_starts_are_patched(tmp_path: Path, method: str) -> None:
     script = tmp_path / "engine.py"
