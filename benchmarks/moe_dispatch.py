@@ -17,15 +17,17 @@ from __future__ import annotations
 import inspect
 import pickle
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .measuring import Options, Row, compared, interleaved
+from flashinfer_compat.selftest import nvlink
+
+from .measuring import Options, Row, call_time, compared, interleaved
 
 EXPERTS, TOP_K, HIDDEN = 64, 8, 7168
 #: Tokens of each rank.
@@ -129,23 +131,11 @@ def graph_time(call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def host_time(call: Callable[[], Any]) -> Callable[[], float]:
-    def once() -> float:
+    def together() -> None:
         torch.cuda.synchronize()
         torch.distributed.barrier()
-        began = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        return (time.perf_counter() - began) / CALLS * 1e6
 
-    return once
-
-
-def without_nvlink() -> None:
-    """Let NVML say that each link is up."""
-    import pynvml
-
-    pynvml.nvmlDeviceGetNvLinkCapability = lambda device, link, capability: 1
-    pynvml.nvmlDeviceGetNvLinkState = lambda device, link: pynvml.NVML_FEATURE_ENABLED
+    return call_time(call, CALLS, before=together)
 
 
 def measure_rank(rank: int, ranks: int, options: Options, folder: Path) -> None:
@@ -153,9 +143,8 @@ def measure_rank(rank: int, ranks: int, options: Options, folder: Path) -> None:
     torch.cuda.set_device(rank)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=ranks)
     warnings.simplefilter("ignore", DeprecationWarning)
-    if ranks == 1:
-        without_nvlink()
-    made = variants(rank, ranks)
+    with nvlink.taken_to_be_up() if ranks == 1 else nullcontext():
+        made = variants(rank, ranks)
     against = {name: base_of(name, made) for name in made}
     rows: list[Row] = []
     for tokens in TOKENS:

@@ -7,7 +7,7 @@ compiled module below them is a stand-in that answers at once, so that a ratio i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 import flashinfer_compat as flashinfer
 from flashinfer_compat.bridges import planner
 
-from .measuring import Options, Row, compared, interleaved
+from .measuring import Options, Row, call_time, compared, interleaved
 from .plan_time import PAGE_SIZE, Q_LEN, Batch, Group, native_hint
 
 #: Calls of one measurement.
@@ -72,21 +72,11 @@ def groups() -> dict[str, Group]:
     }
 
 
-def cpu_time(call: Callable[[], Any]) -> Callable[[], float]:
-    def once() -> float:
-        began = time.process_time()
-        for _ in range(CALLS):
-            call()
-        return (time.process_time() - began) / CALLS * 1e6
-
-    return once
-
-
 def measure(options: Options) -> list[Row]:
     torch.manual_seed(0)
     rows: list[Row] = []
     with without_gpu():
         for name, group in groups().items():
-            measures = {variant: cpu_time(call) for variant, call in group.items()}
+            measures = {variant: call_time(call, CALLS, clock=time.process_time) for variant, call in group.items()}
             rows += compared(name, "µs", interleaved(measures, options.rounds(80), warm=3))
     return rows

@@ -14,7 +14,6 @@ each group is a native call, which the others are held against.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ import torch
 import flashinfer_compat as flashinfer
 from flashinfer_compat.features import supports
 
-from .measuring import Options, Row, compared, interleaved
+from .measuring import Options, Row, call_time, compared, interleaved
 
 BATCH, HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, Q_LEN = 32, 32, 8, 128, 16, 4
 #: A group's variants; the first is what the others are compared with.
@@ -198,22 +197,10 @@ def groups() -> dict[str, Group]:
     }
 
 
-def host_time(call: Callable[[], Any]) -> Callable[[], float]:
-    """Measures one call, in microseconds, on an idle GPU."""
-
-    def once() -> float:
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call()
-        return (time.perf_counter() - begin) * 1e6
-
-    return once
-
-
 def measure(options: Options) -> list[Row]:
     torch.manual_seed(0)
     rows: list[Row] = []
     for name, group in groups().items():
-        measures = {variant: host_time(call) for variant, call in group.items()}
+        measures = {variant: call_time(call, before=torch.cuda.synchronize) for variant, call in group.items()}
         rows += compared(name, "µs", interleaved(measures, options.rounds(400), warm=20))
     return rows

@@ -7,7 +7,6 @@ are the caller's own numbers.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 
 import flashinfer_compat
 
-from .measuring import Options, Row, compared, interleaved
+from .measuring import Options, Row, call_time, compared, interleaved
 
 DEVICE = torch.device("cuda:0")
 BATCH, VOCABULARY = 64, 128_256
@@ -63,14 +62,7 @@ def device_time(call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def host_time(call: Callable[[], Any]) -> Callable[[], float]:
-    def once() -> float:
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        return (time.perf_counter() - began) / CALLS * 1e6
-
-    return once
+    return call_time(call, CALLS, before=torch.cuda.synchronize)
 
 
 def measure(options: Options) -> list[Row]:

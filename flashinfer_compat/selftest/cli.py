@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CompatError
+from .table import written
 
 if TYPE_CHECKING:
     from .running import Result
@@ -92,8 +93,8 @@ def _print(results: list[Result]) -> None:
             Text(each.case),
             each.support,
             each.dtype,
-            _number(each.error, each.measure),
-            _number(each.tolerance, each.measure),
+            "-" if each.error is None else written(each.error, each.measure),
+            written(each.tolerance, each.measure),
             _time(each.facade_us),
             _time(each.native_us),
         )
@@ -106,14 +107,6 @@ def _print(results: list[Result]) -> None:
             console.print(Text(f"{each.case}: {each.reason}", style=_STYLES[each.outcome]), soft_wrap=True)
     counts = {outcome: sum(each.outcome == outcome for each in results) for outcome in _STYLES}
     console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
-
-
-def _number(value: float | None, measure: str) -> str:
-    if value is None:
-        return "-"
-    if measure == "entries that differ":
-        return f"{value:.0f}"
-    return f"{'p ' if measure == 'p-value' else ''}{value:.1e}"
 
 
 def _time(microseconds: float | None) -> str:

@@ -46,6 +46,13 @@ def read(path: Path) -> dict[str, Any]:
     return run
 
 
+def written(value: float, measure: str) -> str:
+    """An error or a tolerance: a count of entries, a p-value, or a relative error."""
+    if measure == "entries that differ":
+        return f"{value:.0f}"
+    return f"{'p ' if measure == 'p-value' else ''}{value:.1e}"
+
+
 def main(paths: Sequence[str]) -> None:
     if not paths:
         raise SystemExit("usage: python -m flashinfer_compat.selftest.table RESULTS.json …")
@@ -87,9 +94,7 @@ def _cell(case: dict[str, Any] | None) -> str:
 
 
 def _value(value: float, case: dict[str, Any]) -> str:
-    if case["measure"] == "entries that differ":
-        return f"{value:.0f} differ"
-    return f"{'p ' if case['measure'] == 'p-value' else ''}{value:.1e}"
+    return written(value, case["measure"]) + (" differ" if case["measure"] == "entries that differ" else "")
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

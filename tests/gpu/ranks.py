@@ -15,11 +15,14 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from flashinfer_compat.selftest import nvlink
 
 
 class Ranks:
@@ -83,17 +86,13 @@ class Ranks:
             self._pipes.append(ours)
 
 
-def without_nvlink() -> None:
-    """Let NVML say that each link is up, for ranks that share a GPU."""
-    import pynvml
-
-    pynvml.nvmlDeviceGetNvLinkCapability = lambda device, link, capability: 1
-    pynvml.nvmlDeviceGetNvLinkState = lambda device, link: pynvml.NVML_FEATURE_ENABLED
-
-
 def _work(rank: int, size: int, store: str, pipe: Connection) -> None:
-    if size == 1 or torch.cuda.device_count() < size:
-        without_nvlink()
+    alone = size == 1 or torch.cuda.device_count() < size
+    with nvlink.taken_to_be_up() if alone else nullcontext():
+        _answer(rank, size, store, pipe)
+
+
+def _answer(rank: int, size: int, store: str, pipe: Connection) -> None:
     torch.cuda.set_device(rank % torch.cuda.device_count())
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     while True:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed
 
+from .. import nvlink
 from ..case import Case, Operation, Outputs, Workload
 from ..draw import Draw
 from ..library import REFERENCE, Library
@@ -38,7 +38,7 @@ class Layer(Workload):
 
         if library is not REFERENCE:
             _join_alone()
-        with _links_taken_to_be_up(draw.device):
+        with nvlink.taken_to_be_up() if draw.device.type == "cuda" else nullcontext():
             step = self.made_by(library, experts)
         return Operation(lambda: (step(*inputs),))
 
@@ -114,22 +114,6 @@ def _join_alone() -> None:
     if not torch.distributed.is_initialized():
         store = Path(tempfile.mkdtemp(prefix="selftest-")) / "store"
         torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-
-
-@contextmanager
-def _links_taken_to_be_up(device: torch.device) -> Iterator[None]:
-    """FlashInfer asks NVML for NVLinks that are up; one rank sends nothing over them, and a GPU may have none."""
-    if device.type != "cuda":
-        yield
-        return
-    import pynvml
-
-    with mock.patch.multiple(
-        pynvml,
-        nvmlDeviceGetNvLinkCapability=lambda device, link, capability: 1,
-        nvmlDeviceGetNvLinkState=lambda device, link: pynvml.NVML_FEATURE_ENABLED,
-    ):
-        yield
 
 
 def _case(name: str, feature: str, made_by: Callable[[Library, Step], Step], **options: Any) -> Case:
