@@ -6,6 +6,9 @@ Interpreters are started in turn, so that the file cache and the machine's load 
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from .measuring import Options, Row, compared, interleaved, interpreter
 
 STATEMENTS = {
@@ -18,8 +21,9 @@ BARE = "bare interpreter"
 
 def measure(options: Options) -> list[Row]:
     statements = {BARE: "pass"} | STATEMENTS
-    measures = {name: interpreter("-c", statement) for name, statement in statements.items()}
-    taken = interleaved(measures, options.rounds(11), warm=1)
+    with tempfile.TemporaryDirectory() as folder:
+        measures = {name: interpreter("-c", statement, bytecode=Path(folder)) for name, statement in statements.items()}
+        taken = interleaved(measures, options.rounds(11), warm=1)
     rows = []
     for clock in ("wall", "cpu"):
         times = {name: [getattr(one, clock) for one in several] for name, several in taken.items()}

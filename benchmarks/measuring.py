@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple, TypeVar
 
@@ -121,8 +123,16 @@ class Interpreter(NamedTuple):
     cpu: float
 
 
-def interpreter(*arguments: str) -> Callable[[], Interpreter]:
-    """Measures ``python arguments``."""
+def interpreter(*arguments: str, bytecode: Path | None = None) -> Callable[[], Interpreter]:
+    """Measures ``python arguments``.
+
+    With a folder for `bytecode` every module's is kept there, as an installed package's is: by itself the environment
+    may forbid to write any, and what is compiled in each interpreter would be measured.
+    """
+    environment = dict(os.environ)
+    if bytecode is not None:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
 
     def cpu_time() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -130,7 +140,7 @@ def interpreter(*arguments: str) -> Callable[[], Interpreter]:
 
     def once() -> Interpreter:
         began, before = time.perf_counter(), cpu_time()
-        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
         return Interpreter((time.perf_counter() - began) * 1000, (cpu_time() - before) * 1000)
 
     return once
