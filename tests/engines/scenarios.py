@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import flashinfer_compat
 
@@ -126,7 +127,8 @@ def sglang_fast_plan_runs(source: Path) -> dict[str, Any]:
             part = slice(request * q_len, (request + 1) * q_len)
             expected, _ = attention(q[part], k[own, 0], v[own, 0], dim**-0.5, causal_mask(q_len, length))
             errors.append(float((out[part].float() - expected).norm() / expected.norm()))
-    return {"errors": errors, "wrapper": type(wrapper).__module__}
+    facade = flashinfer_compat.prefill.BatchPrefillWithPagedKVCacheWrapper
+    return {"errors": errors, "facade's": type(wrapper) is facade}
 
 
 def sglang_sampler(source: Path) -> dict[str, Any]:
@@ -183,6 +185,46 @@ def sglang_dispatcher(source: Path) -> dict[str, Any]:
     }
 
 
+def sglang_dispatcher_runs(source: Path) -> dict[str, Any]:
+    """On a GPU: rounds of sglang's dispatcher, one rank by itself, over both of its workspaces; relative errors."""
+    import torch
+
+    from engines.stubs import load
+    from flashinfer_compat.selftest import nvlink
+
+    class TopK(NamedTuple):
+        topk_weights: torch.Tensor
+        topk_ids: torch.Tensor
+        router_logits: torch.Tensor | None = None
+
+    batch_is = SimpleNamespace(prefill=False)
+    dispatch = "sglang.srt.layers.moe.token_dispatcher"
+    values = {
+        "sglang.srt.arg_groups.overrides.flashinfer_a2a_max_dispatch_tokens_per_rank": lambda tokens: 64,
+        "sglang.srt.layers.dp_attention.get_is_extend_in_batch": lambda: batch_is.prefill,
+        "sglang.srt.layers.dp_attention.get_dp_global_num_tokens": lambda: None,
+        "sglang.srt.layers.dp_attention.is_dp_attention_enabled": lambda: False,
+        "sglang.srt.layers.moe.topk.StandardTopKOutput": TopK,
+        "sglang.srt.layers.moe.topk.TopKOutputChecker": SimpleNamespace(format_is_bypassed=lambda topk: False),
+        "sglang.srt.runtime_context.get_flags": lambda: SimpleNamespace(moe=SimpleNamespace(speculative_context=False)),
+        "sglang.srt.runtime_context.get_forward": lambda: SimpleNamespace(sp_active=True),
+    }
+    engine = load(source, f"{dispatch}.flashinfer", f"{dispatch}.flashinfer_utils", values=values)
+    with nvlink.taken_to_be_up():
+        dispatcher = engine.FlashinferDispatcher(
+            alone(), Routed.top_k, num_experts=Routed.experts, hidden_size=Routed.hidden, enable_sp_prefill_a2a=True
+        )
+    dispatcher.quant_config = {}
+    errors = []
+    for tokens, batch_is.prefill in ((64, False), (7, True), (33, False), (64, True)):
+        batch = Routed(tokens)
+        received = dispatcher.dispatch(batch.states, TopK(batch.weights, batch.ids))
+        routing = received.topk_output
+        output = batch.through_experts(received.hidden_states, routing.topk_ids, routing.topk_weights)
+        errors.append(batch.error(dispatcher.combine(engine.FlashinferCombineInput(output))))
+    return {"errors": errors, "facade's": type(dispatcher.moe_a2a) is flashinfer_compat.comm.MoeAlltoAll}
+
+
 def vllm_one_sided(source: Path) -> dict[str, Any]:
     """vLLM's one-sided class, written for dispatch(max_tokens_per_rank=), on 0.7.3 and later."""
     import torch
@@ -210,6 +252,92 @@ def vllm_one_sided(source: Path) -> dict[str, Any]:
     output = torch.empty_like(hidden)
     finalize.finalize(output, torch.zeros(8, HIDDEN, dtype=torch.bfloat16), weights, ids, False, None)
     return {"received": list(prepared[0].shape), "sizes": communication.module.sizes}
+
+
+def vllm_one_sided_runs(source: Path) -> dict[str, Any]:
+    """On a GPU: vLLM's one-sided manager, one rank by itself, shared by two layers of which the second has it grow."""
+    import torch
+
+    from engines.stubs import load
+    from flashinfer_compat.selftest import nvlink
+
+    tokens = 64
+    layers, distributed = "vllm.model_executor.layers.fused_moe", "vllm.distributed"
+    group = alone()
+    sizes = SimpleNamespace(get_chunk_sizes_across_dp_rank=lambda: [tokens])
+    values = {
+        "vllm.forward_context.get_forward_context": lambda: SimpleNamespace(dp_metadata=sizes),
+        "vllm.envs.VLLM_FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE": False,
+        f"{layers}.utils.moe_kernel_quantize_input": lambda a1, *args, **options: (a1, None),
+        f"{distributed}.get_ep_group": lambda: SimpleNamespace(device_communicator=communicator),
+    }
+    communicators = f"{distributed}.device_communicators"
+    engine = load(
+        source,
+        f"{layers}.prepare_finalize.flashinfer_nvlink_one_sided",
+        f"{communicators}.all2all",
+        f"{communicators}.mnnvl_compat",
+        values=values,
+    )
+    manager = engine.FlashInferNVLinkOneSidedManager(group)
+    # What the base class, a stub here, sets.
+    manager.cpu_group, manager.rank, manager.world_size = group, 0, 1
+    communicator = SimpleNamespace(all2all_manager=manager)
+    errors = []
+    quantization = SimpleNamespace(
+        a1_gscale=None, quant_dtype=None, per_act_token_quant=False, block_shape=None, mx_alignment=0
+    )
+    for capacity, rounds in ((32, (32, 5)), (64, (64, 33))):
+        with nvlink.taken_to_be_up():
+            layer = engine.FlashInferNVLinkOneSidedPrepareAndFinalize(
+                capacity, Routed.top_k, Routed.experts, Routed.hidden
+            )
+        for tokens in rounds:
+            batch = Routed(tokens)
+            states, _, _, ids, weights = layer.prepare(
+                batch.states, batch.weights, batch.ids, batch.experts, None, False, quantization
+            )
+            output = torch.empty_like(batch.states)
+            layer.finalize(output, batch.through_experts(states, ids, weights), weights, ids, False, None)
+            errors.append(batch.error(output))
+    communication = manager.get_communication()
+    manager.cleanup()
+    return {"errors": errors, "facade's": type(communication) is flashinfer_compat.moe_ep.NVLinkOneSidedAlltoAll}
+
+
+def alone() -> Any:
+    """A process group of this process alone."""
+    import torch
+
+    store = Path(tempfile.mkdtemp()) / "store"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    return torch.distributed.group.WORLD
+
+
+class Routed:
+    """Tokens of one rank and where they are routed; expert `i` multiplies a row by ``i + 1``."""
+
+    hidden, experts, top_k = 2048, 16, 4
+
+    def __init__(self, tokens: int) -> None:
+        import torch
+        from gpu.reference import DEVICE
+
+        torch.manual_seed(tokens)
+        self.states = torch.randn(tokens, self.hidden, dtype=torch.bfloat16, device=DEVICE)
+        self.ids = torch.rand(tokens, self.experts, device=DEVICE).argsort(1)[:, : self.top_k].int().contiguous()
+        self.weights = torch.rand(tokens, self.top_k, device=DEVICE)
+
+    @staticmethod
+    def through_experts(states: Any, ids: Any, weights: Any) -> Any:
+        """What the experts of the only rank make of what it received, summed with the weights."""
+        return ((weights * (ids + 1)).sum(1, keepdim=True) * states.float()).bfloat16()
+
+    def error(self, output: Any) -> float:
+        """Relative, against the experts without any dispatch."""
+        expected = self.through_experts(self.states.double(), self.ids, self.weights).float()
+        assert output.shape == expected.shape, (output.shape, expected.shape)
+        return float((output.float() - expected).norm() / expected.norm())
 
 
 def main(scenario: str, source: str) -> None:
