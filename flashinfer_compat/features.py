@@ -12,6 +12,7 @@ from .bridges.classes import Follows
 from .bridges.names import Added, Gone
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
+from .gates import GATES
 from .lines import Line, NameLine, Noted
 from .support import MISSING, Support
 
@@ -77,7 +78,7 @@ def supports(feature: str) -> Support:
     if namespace.selected.reference:
         from .reference import support
 
-        found = support.outcome(FEATURES.get(feature, feature), known=feature in FEATURES)
+        found = support.outcome(FEATURES.get(feature, feature), known=feature in FEATURES or feature in GATES)
         if found is None:
             raise _unknown(feature)
         return found
@@ -87,9 +88,13 @@ def supports(feature: str) -> Support:
     if asked.holder_is_missing or asked.absence:
         return Support.UNAVAILABLE
     outcomes = [outcome for _, outcome in asked.concerning()]
-    if not outcomes and not asked.is_native:
-        raise _unknown(feature)
-    return max(outcomes, key=list(Support).index, default=Support.NATIVE)
+    if outcomes:
+        return max(outcomes, key=list(Support).index)
+    if asked.is_native:
+        return Support.NATIVE
+    if feature in GATES:
+        return Support.UNAVAILABLE
+    raise _unknown(feature)
 
 
 def require(*features: str) -> None:
@@ -102,6 +107,7 @@ def require(*features: str) -> None:
 def report() -> dict[str, Any]:
     """The installed release, the adapter that serves it, and every feature's outcome; all JSON-able.
 
+    The features are those of `FEATURES`, by their short names, and all that published engines gate on, by FlashInfer's.
     ``backend`` is "flashinfer", "reference" where the contract runs in plain PyTorch, or None.
     """
     selected = namespace.selected
@@ -110,7 +116,7 @@ def report() -> dict[str, Any]:
         "flashinfer": selected.installed,
         "adapter": selected.release.version if selected.release else None,
         "inferred": bool(selected.release and selected.release.adapter.inferred),
-        "features": {feature: str(supports(feature)) for feature in FEATURES},
+        "features": {feature: str(supports(feature)) for feature in (*FEATURES, *GATES)},
     }
 
 
@@ -135,7 +141,15 @@ def explain(name: str) -> str:
             if not asked.parameter or asked.parameter in subject:
                 what = member.method + (f"({', '.join(subject)})" if subject else "")
                 told.append(f"  {what + ': ' if what else ''}{outcome}: {line.note}{_availability(line, outcome)}")
+    if len(told) == 1 and name in GATES and supports(name) is Support.UNAVAILABLE:
+        told.append(f"  {Support.UNAVAILABLE}: {_NOT_DEFINED}")
     return "\n".join(told)
+
+
+_NOT_DEFINED = (
+    "FlashInfer does not have it here. Another release may, and some names it leaves out without an error where a "
+    "package that they need, as nvidia-cutlass-dsl or triton, is not installed."
+)
 
 
 class _Asked:

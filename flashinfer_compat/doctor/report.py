@@ -73,6 +73,9 @@ def _remedy(feature: str, old: dict[str, Any], new: dict[str, Any]) -> str:
         return namespace.NOTHING_INSTALLED
     if feature not in new["features"]:
         return "this flashinfer_compat has no such feature: see its CHANGELOG"
-    told = features.explain(feature).partition("\n")[2].strip()
-    back = f"or go back to FlashInfer {old['flashinfer']}" if old.get("flashinfer") else ""
-    return "; ".join(part for part in (told, back) if part)
+    # Of a class the lines of its methods come too: those that say what is lost.
+    outcome = f"{new['features'][feature]}: "
+    told = [line.strip() for line in features.explain(feature).splitlines()[1:] if outcome in line]
+    if old.get("flashinfer"):
+        told.append(f"Or go back to FlashInfer {old['flashinfer']}")
+    return " ".join(f"{line.rstrip('.')}." for line in told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import warnings
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import flashinfer_compat as facade
 from flashinfer_compat import CompatError, FeatureUnavailable, Support
 from flashinfer_compat.features import FEATURES
+from flashinfer_compat.gates import GATES
 
 #: Read from the published wheels. 0.7.3 is on no index: its column is what its adapter concludes on the code of 0.7.4,
 #: and the two rows that upstream states of 0.7.3 itself: 21 planner arguments, the private counter helper gone.
@@ -68,12 +70,38 @@ topk.concurrent_streams               emulated     emulated     emulated     emu
 """
 
 
-def table() -> dict[str, dict[str, str]]:
-    releases, *rows = (row.split() for row in OUTCOMES.strip().splitlines())
+def table(written: str) -> dict[str, dict[str, str]]:
+    releases, *rows = (row.split() for row in written.strip().splitlines())
     return {feature: dict(zip(releases, outcomes, strict=True)) for feature, *outcomes in rows}
 
 
-EXPECTED = table()
+EXPECTED = table(OUTCOMES)
+
+
+#: What published engines gate on and FlashInfer's own objects are not: on 0.7.1, 0.7.2, 0.7.2.post1, 0.7.3, 0.7.4.
+GATED = """
+                                                            0.7.1        0.7.2        0.7.2.post1  0.7.3        0.7.4
+comm.moe_a2a_get_workspace_size_per_rank                    native       native       native       emulated     emulated
+comm.tp_moe_finalize_rmsnorm.init_tp_moe_finalize_rmsnorm   unavailable  unavailable  native       native       native
+comm.trtllm_alltoall.MoEAlltoallInfo                        native       native       native       emulated     emulated
+moe_ep.MoEEpCommParams                                      emulated     native       native       native       native
+moe_ep.MoEEpCommParams.dispatch_format                      unavailable  native       native       native       native
+moe_ep.NVLinkOneSidedAlltoAll                               unavailable  native       native       native       native
+moe_ep.NVLinkOneSidedConfig                                 emulated     native       native       native       native
+norm.kernels.gated_residual_next_rmsnorm.run                unavailable  unavailable  native       native       native
+norm.kernels.gated_residual_next_rmsnorm.run(router_input)  unavailable  unavailable  native       native       native
+norm.supports_gated_residual_next_rmsnorm                   emulated     emulated     native       native       native
+norm.supports_gated_residual_next_rmsnorm(post_weight)      unavailable  unavailable  native       native       native
+norm.supports_gated_residual_rmsnorm                        emulated     emulated     native       native       native
+norm.supports_rmsnorm_sigmoid_gate                          emulated     emulated     native       native       native
+"""
+#: Left out by FlashInfer, on every release, where Triton is not installed, as with a CPU build of PyTorch.
+NEED_TRITON = (
+    "CuteDslMoEWrapper",
+    "cute_dsl.sparse.bsa_utils.sage_quant_sm120.quantize_sage_qkv_sm120",
+    "cute_dsl_fused_moe_nvfp4",
+    "fused_moe.b12x_fused_moe",
+)
 
 
 def test_the_table_has_every_feature() -> None:
@@ -94,8 +122,22 @@ def test_report(release: str) -> None:
         "flashinfer": facade.flashinfer_version,
         "adapter": release,
         "inferred": release == "0.7.3",
-        "features": {feature: outcomes[release] for feature, outcomes in EXPECTED.items()},
+        "features": {feature: outcomes[release] for feature, outcomes in EXPECTED.items()} | gated(release),
     }
+
+
+def gated(release: str) -> dict[str, str]:
+    with_triton = "native" if importlib.util.find_spec("triton") else "unavailable"
+    differing = {gate: outcomes[release] for gate, outcomes in table(GATED).items()}
+    return {gate: with_triton if gate in NEED_TRITON else differing.get(gate, "native") for gate in GATES}
+
+
+def test_why_a_gate_is_off(release: str) -> None:
+    off = {gate for gate, outcome in gated(release).items() if outcome == "unavailable"}
+    for gate in off:
+        headline, *reasons = facade.explain(gate).splitlines()
+        assert headline.startswith(f"{gate}: unavailable on FlashInfer ")
+        assert reasons, gate
 
 
 def test_report_and_explain_warn_of_nothing() -> None:
