@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from typing import Any
 
 from . import namespace
 from .adapters.model import split
-from .bridges.classes import Follows
-from .bridges.names import Added, Gone
+from .bridges.classes import Extended, Follows
+from .bridges.names import Added, Gone, Moved, Supplied
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
 from .gates import GATES
@@ -88,10 +89,9 @@ def supports(feature: str) -> Support:
     if asked.holder_is_missing or asked.absence:
         return Support.UNAVAILABLE
     outcomes = [outcome for _, outcome in asked.concerning()]
-    if outcomes:
-        return max(outcomes, key=list(Support).index)
-    if asked.is_native:
-        return Support.NATIVE
+    if outcomes or asked.is_there:
+        found = max(outcomes, key=list(Support).index, default=Support.NATIVE)
+        return Support.EMULATED if found is Support.NATIVE and asked.is_supplied else found
     if feature in GATES:
         return Support.UNAVAILABLE
     raise _unknown(feature)
@@ -152,6 +152,9 @@ _NOT_DEFINED = (
 )
 
 
+_SUPPLYING = (Moved, Supplied)
+
+
 class _Asked:
     """A feature's name, resolved: the table's key, the parameter, and FlashInfer's object.
 
@@ -175,14 +178,22 @@ class _Asked:
                 self.name = namespace.bound_name(self.holder) or self.name
         by_method = adapter.names.get(self.name, {})
         self.holder_lines: tuple[Line, ...] = by_method.get("", ())
-        if self.holder is MISSING and any(isinstance(line, Added) for line in self.holder_lines):
-            self.holder = namespace.facade_object(self.name)
+        added = self.holder is MISSING and any(isinstance(line, Added) for line in self.holder_lines)
+        #: Whether the facade has something in the place of what this release has not.
+        self.is_supplied = self.holder is MISSING and any(isinstance(line, _SUPPLYING) for line in self.holder_lines)
+        if self.is_supplied:
+            # What extends FlashInfer's own class has nothing to say of another.
+            self.holder_lines = tuple(line for line in self.holder_lines if not isinstance(line, Extended))
+        if added or self.is_supplied:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # asking is not using
+                self.holder = namespace.facade_object(self.name)
         if self.method and self.method not in by_method:
             native = getattr(self.holder, self.method, None)
             same = [other for other in by_method if other and getattr(self.holder, other, None) is native is not None]
             self.method = same[0] if same else self.method
         self.key = f"{self.name}.{self.method}" if self.method else self.name
-        self.lines: tuple[Line, ...] = by_method.get(self.method, ())
+        self.lines: tuple[Line, ...] = by_method.get(self.method, ()) if self.method else self.holder_lines
         self.native = getattr(self.holder, self.method, MISSING) if self.method else self.holder
 
     @property
@@ -200,8 +211,8 @@ class _Asked:
         return namespace.absence(self.name) if self.holder is MISSING and not supplied else None
 
     @property
-    def is_native(self) -> bool:
-        """Whether FlashInfer has it by itself."""
+    def is_there(self) -> bool:
+        """Whether FlashInfer, or what is supplied in its place, has it by itself."""
         if self.parameter:
             # A line may be about a value ("backend='x'") or a use ("seed per row") of the parameter.
             return self.native is not MISSING and re.split("[= ]", self.parameter)[0] in self._accepted()
@@ -209,9 +220,10 @@ class _Asked:
 
     def outcomes(self) -> list[tuple[Line, Support]]:
         """All lines of the key, each with its outcome here."""
-        accepted = self._accepted() if self.native is not MISSING else MISSING
-        lines = [line for line in self.lines if not (isinstance(line, Follows) and self.native is MISSING)]
-        return [(line, line.support(accepted if isinstance(line, Rule) else self.native)) for line in lines]
+        native = MISSING if self.is_supplied else self.native
+        accepted = self._accepted() if native is not MISSING else MISSING
+        lines = [line for line in self.lines if not (isinstance(line, Follows) and native is MISSING)]
+        return [(line, line.support(accepted if isinstance(line, Rule) else native)) for line in lines]
 
     def concerning(self) -> list[tuple[Line, Support]]:
         """The lines that decide what was asked."""
