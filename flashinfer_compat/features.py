@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
+from functools import cached_property
 from typing import Any
 
 from . import namespace
+from .adapters import Release
 from .adapters.model import split
 from .bridges.classes import Extended, Follows
-from .bridges.names import Added, Gone, Moved, Supplied
+from .bridges.names import Added, Gone
 from .bridges.rules import Rule, native_parameters
 from .errors import CompatError, FeatureUnavailable
 from .gates import GATES
@@ -92,7 +94,7 @@ def supports(feature: str) -> Support:
     if outcomes or asked.is_there:
         found = max(outcomes, key=list(Support).index, default=Support.NATIVE)
         return Support.EMULATED if found is Support.NATIVE and asked.is_supplied else found
-    if feature in GATES:
+    if asked.releases or feature in GATES:
         return Support.UNAVAILABLE
     raise _unknown(feature)
 
@@ -141,18 +143,9 @@ def explain(name: str) -> str:
             if not asked.parameter or asked.parameter in subject:
                 what = member.method + (f"({', '.join(subject)})" if subject else "")
                 told.append(f"  {what + ': ' if what else ''}{outcome}: {line.note}{_availability(line, outcome)}")
-    if len(told) == 1 and name in GATES and supports(name) is Support.UNAVAILABLE:
-        told.append(f"  {Support.UNAVAILABLE}: {_NOT_DEFINED}")
+    if len(told) == 1 and supports(name) is Support.UNAVAILABLE:
+        told.append(f"  {Support.UNAVAILABLE}: {asked.why_not_here}")
     return "\n".join(told)
-
-
-_NOT_DEFINED = (
-    "FlashInfer does not have it here. Another release may, and some names it leaves out without an error where a "
-    "package that they need, as nvidia-cutlass-dsl or triton, is not installed."
-)
-
-
-_SUPPLYING = (Moved, Supplied)
 
 
 class _Asked:
@@ -162,15 +155,21 @@ class _Asked:
     """
 
     def __init__(self, feature: str) -> None:
-        key, _, self.parameter = FEATURES.get(feature, feature).rstrip(")").partition("(")
+        dotted = FEATURES.get(feature, feature).removeprefix(f"{namespace.NATIVE_ROOT}.")
+        key, _, parameter = dotted.rstrip(")").partition("(")
+        self.parameter = parameter.replace('"', "'")
         self.name, self.method = split(key)
         adapter = namespace.adapter()
-        #: A package that FlashInfer needs for it and that is not installed.
-        self.needs: str | None = None
+        #: Why FlashInfer cannot be asked for it: a package that it needs is not installed.
+        self.needs = ""
         try:
             self.holder = namespace.native_object(self.name)
         except ModuleNotFoundError as error:
-            self.holder, self.needs = MISSING, error.name
+            self.holder, self.needs = MISSING, f"needs the package {error.name}, which is not installed."
+        except ImportError as error:
+            self.holder, self.needs = MISSING, f"cannot be imported here: {error}"
+        if self.holder is MISSING and self.name and not self.needs:
+            self.holder = namespace.native_module(self.name) or MISSING
         if self.name not in adapter.names:
             if self.holder is MISSING:
                 self.name = namespace.missing_name(self.name.rpartition(".")[2]) or self.name
@@ -180,7 +179,9 @@ class _Asked:
         self.holder_lines: tuple[Line, ...] = by_method.get("", ())
         added = self.holder is MISSING and any(isinstance(line, Added) for line in self.holder_lines)
         #: Whether the facade has something in the place of what this release has not.
-        self.is_supplied = self.holder is MISSING and any(isinstance(line, _SUPPLYING) for line in self.holder_lines)
+        self.is_supplied = self.holder is MISSING and any(
+            isinstance(line, NameLine) and line.supplies for line in self.holder_lines
+        )
         if self.is_supplied:
             # What extends FlashInfer's own class has nothing to say of another.
             self.holder_lines = tuple(line for line in self.holder_lines if not isinstance(line, Extended))
@@ -205,8 +206,8 @@ class _Asked:
     @property
     def absence(self) -> str | None:
         """What is missing where the function or class is not here and no line says so: a package, or a release."""
-        if self.needs is not None:
-            return f"FlashInfer's {self.name} needs the package {self.needs}, which is not installed."
+        if self.needs:
+            return f"FlashInfer's {self.name} {self.needs}"
         supplied = any(isinstance(line, NameLine) for line in self.holder_lines)
         return namespace.absence(self.name) if self.holder is MISSING and not supplied else None
 
@@ -215,8 +216,28 @@ class _Asked:
         """Whether FlashInfer, or what is supplied in its place, has it by itself."""
         if self.parameter:
             # A line may be about a value ("backend='x'") or a use ("seed per row") of the parameter.
-            return self.native is not MISSING and re.split("[= ]", self.parameter)[0] in self._accepted()
+            return self.native is not MISSING and _argument(self.parameter) in self._accepted()
         return self.native is not MISSING
+
+    @cached_property
+    def releases(self) -> list[Release]:
+        """Those of the supported releases that have it, as their surfaces are recorded."""
+        # Only what is asked for in vain needs the recorded surfaces.
+        from .outcomes import releases_with
+
+        return releases_with(self.name, self.method, _argument(self.parameter))
+
+    @property
+    def why_not_here(self) -> str:
+        """Why what nothing else is said of is missing."""
+        release = namespace.selected.release
+        if not self.releases or release in self.releases:
+            return (
+                "FlashInfer does not have it here. Some names it leaves out without an error where a package that they "
+                "need, as nvidia-cutlass-dsl or triton, is not installed."
+            )
+        had = [f"{one.version}{' (inferred)' if one.adapter.inferred else ''}" for one in self.releases]
+        return f"Of the releases, {', '.join(had)} {'have' if len(had) > 1 else 'has'} it."
 
     def outcomes(self) -> list[tuple[Line, Support]]:
         """All lines of the key, each with its outcome here."""
@@ -238,7 +259,16 @@ class _Asked:
         """The parameters that FlashInfer's object takes by itself."""
         rules = [line for line in self.lines if isinstance(line, Rule)]
         owner = self.holder if self.method else None
-        return native_parameters(self.native, rules, owner) if callable(self.native) else {}
+        if not callable(self.native) or not (rules or self.parameter):
+            return {}
+        try:
+            return native_parameters(self.native, rules, owner)
+        except ValueError:  # an exception class: its constructor is the interpreter's
+            return {}
+
+
+def _argument(parameter: str) -> str:
+    return re.split("[= ]", parameter)[0]
 
 
 def _subject(line: Line) -> tuple[str, ...]:

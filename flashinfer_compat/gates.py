@@ -1,7 +1,7 @@
 """What sglang 0.5.23 and vLLM 0.33.0 gate on: names and parameters that they look for before they use them.
 
-Where one is missing an engine does without, mostly without a word. tests/engines/test_gates.py holds the names against
-the engines' sources; the parameters, which they look up in signatures, are by hand.
+Where one is missing an engine does without, mostly without a word. tests/engines/test_gates.py holds the names that are
+imported in a try, or looked up, against the engines' sources; the rest, as parameters of signatures, is by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ GATES: tuple[str, ...] = (
     "autotuner.autotuner._collect_metadata",
     "comm.Mapping",
     "comm.PcieIpcAllReduceWorkspace",
+    "comm.allreduce.MNNVLAllReduceFusionWorkspace.is_buffer_size_sufficient(strategy)",
     "comm.allreduce_fusion",
     "comm.allreduce_fusion(trigger_completion_at_end)",
     "comm.create_allreduce_fusion_workspace",
@@ -49,6 +50,8 @@ GATES: tuple[str, ...] = (
     "cute_dsl_fused_moe_nvfp4",
     "decode.trtllm_batch_decode_sparse_mla_dsv4",
     "decode.trtllm_batch_decode_with_kv_cache",
+    "decode.trtllm_batch_decode_with_kv_cache(enable_block_sparse_attention)",
+    "decode.trtllm_batch_decode_with_kv_cache(multi_ctas_kv_counter_buffer)",
     "decode.trtllm_batch_decode_with_kv_cache_mla",
     "decode.trtllm_batch_decode_with_kv_cache_mla(enable_dcp)",
     "decode.xqa_batch_decode_with_kv_cache",
@@ -57,6 +60,7 @@ GATES: tuple[str, ...] = (
     "fused_moe.Fp8QuantizationType",
     "fused_moe.b12x_fused_moe",
     "fused_moe.core.ActivationType",
+    "fused_moe.core.ActivationType.Situ",
     "fused_moe.core.convert_to_block_layout",
     "fused_moe.cutlass_fused_moe",
     "fused_moe.fused_topk_deepseek",
@@ -78,9 +82,11 @@ GATES: tuple[str, ...] = (
     "gemm.Sm120B12xBlockScaledDenseGemmKernel",
     "gemm.fp8_blockscale_gemm_sm90",
     "gemm.gemm_base",
+    "gemm.gemm_base._cute_dsl_gemm_mxfp8_runner",
     "gemm.mm_bf16_fp4",
     "gemm.prepare_bf16_fp4_weights",
     "gemm.tinygemm_bf16",
+    "jit.cake_blackwell_softmax",
     "jit.core.check_cuda_arch",
     "kda.recurrent_kda",
     "kda_decode._FUSED_KDA_DECODE_AVAILABLE",
@@ -97,6 +103,7 @@ GATES: tuple[str, ...] = (
     "mm_bf16",
     "mm_fp4",
     "mm_mxfp8",
+    "mm_mxfp8(skip_check)",
     "moe_ep.BootstrapConfig",
     "moe_ep.DeepGemmMegaMoeConfig",
     "moe_ep.FleetParams",
@@ -107,6 +114,8 @@ GATES: tuple[str, ...] = (
     "moe_ep.MoEEpTensors",
     "moe_ep.MoEWeightPack",
     "moe_ep.NVLinkOneSidedAlltoAll",
+    "moe_ep.NVLinkOneSidedAlltoAll.checkpoint_prepare",
+    "moe_ep.NVLinkOneSidedAlltoAll.checkpoint_restore",
     "moe_ep.NVLinkOneSidedConfig",
     "moe_ep.Nvfp4CutedslMegaMoeConfig",
     "mxfp4_quantize",
@@ -124,6 +133,8 @@ GATES: tuple[str, ...] = (
     "packed_fused_kda_decode",
     "prefill.trtllm_ragged_attention_deepseek",
     "prims_ts.gemm",
+    "prims_ts.gemm.prepare_fp4_linear_swiglu(tmem_overlap)",
+    "prims_ts.gemm.prepare_fp4_qkv_qknorm_rope(tmem_overlap)",
     "reorder_rows_for_gated_act_gemm",
     "rope.apply_rope_with_cos_sin_cache_inplace",
     "sampling.softmax",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from .support import Support
 
@@ -38,6 +38,9 @@ class Noted(Line):
 @dataclass(frozen=True, kw_only=True)
 class NameLine(Line):
     """A line about a whole name."""
+
+    #: Whether it has something in the place of a name that a release has not.
+    supplies: ClassVar[bool] = False
 
     def bind(self, native: Any, name: str, release: str) -> Any:
         """The facade's object for `name`, given FlashInfer's own or `MISSING`."""

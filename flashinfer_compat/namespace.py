@@ -168,6 +168,14 @@ def native_object(dotted: str) -> Any:
         return MISSING
 
 
+def native_module(dotted: str) -> ModuleType | None:
+    """FlashInfer's own module of that name, imported; None where it has none, or cannot import it."""
+    try:
+        return _import_native(dotted)
+    except ImportError:
+        return None
+
+
 def _resolve(module: MirroredModule, name: str) -> Any:
     dotted = _joined(_below_root(module.__name__), name)
     if selected.reference:

@@ -11,9 +11,10 @@ from typing import Any
 
 from .adapters import RELEASES, Release
 from .adapters.model import split
-from .bridges.names import Added, Supplied
+from .bridges.classes import Extended
+from .bridges.names import Added
 from .bridges.rules import Convert, Rule
-from .lines import Line, Noted
+from .lines import Line, NameLine, Noted
 from .support import MISSING, Support
 from .surfaces import store
 from .surfaces.model import Class, Function, Parameter, Surface
@@ -49,7 +50,7 @@ def rows() -> list[Row]:
             for subject in subjects(line):
                 _, outcomes = found.setdefault((key, subject), (line, {}))
                 for release in RELEASES:
-                    outcome = outcome_of(line, key, release)
+                    outcome = outcome_of(line, key, subject, release)
                     outcomes[release.version] = worse(outcomes.get(release.version, outcome), outcome)
     return [
         Row(key, subject, line.note, settled(line), outcomes)
@@ -57,23 +58,42 @@ def rows() -> list[Row]:
     ]
 
 
-def outcome_of(line: Line, key: str, release: Release) -> Support | None:
-    """What `release` makes of the subject of a line of `key`."""
+def outcome_of(line: Line, key: str, subject: str, release: Release) -> Support | None:
+    """What `release` makes of a `subject` of a line of `key`."""
     surface = store.open_surface(release.version)
     name, _ = split(key)
-    holder = surface.find(name) is not None or any(
-        isinstance(own, (Added, Supplied)) for own in release.adapter.lines.get(name, ())
-    )
+    own = release.adapter.lines.get(name, ())
+    supplied = surface.find(name) is None and any(isinstance(one, NameLine) and one.supplies for one in own)
+    holder = surface.find(name) is not None or supplied or any(isinstance(one, Added) for one in own)
     taken = parameters(surface, key)
     if line not in release.adapter.lines.get(key, ()):
-        return Support.NATIVE if holder else None
+        if not holder or (taken is not None and subject.isidentifier() and subject not in taken):
+            return None  # a parameter may be one that only older releases have
+        return Support.EMULATED if supplied else Support.NATIVE
     if isinstance(line, Noted):
         return line.outcome if holder else None
+    if isinstance(line, Extended) and supplied:
+        return None  # it extends FlashInfer's own class, not what is in its place
     if isinstance(line, Rule):
         if taken is None:
             return None
         return line.support(taken) if settled(line) else line.outcome
     return line.support(MISSING if surface.find(name) is None else object())
+
+
+def releases_with(name: str, method: str = "", parameter: str = "") -> list[Release]:
+    """The supported releases that are recorded to have a name, a method of it, a parameter."""
+    found = []
+    for release in RELEASES:
+        surface = store.open_surface(release.version)
+        if parameter:
+            has = parameter in (parameters(surface, f"{name}.{method}" if method else name) or ())
+        else:
+            holder = surface.find(name)
+            has = holder is not None and (not method or surface.member(holder, method) is not None)
+        if has:
+            found.append(release)
+    return found
 
 
 def settled(line: Line) -> bool:

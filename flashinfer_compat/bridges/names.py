@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import FeatureUnavailable, explained
 from ..lines import NameLine
@@ -44,6 +44,7 @@ class Moved(NameLine):
     is left out where the newest release has the name.
     """
 
+    supplies: ClassVar[bool] = True
     to: str
     instead: str = ""
 
@@ -63,6 +64,7 @@ class Moved(NameLine):
 class Supplied(NameLine):
     """A name that other releases have and this one has nowhere: `factory` makes a replacement."""
 
+    supplies: ClassVar[bool] = True
     factory: Callable[[], Any]
 
     def support(self, native: Any) -> Support:
@@ -140,6 +142,8 @@ class Gone(NameLine):
 @dataclass(frozen=True, kw_only=True)
 class AnsweredNo(NameLine):
     """A question about a kernel that this release lacks, ``supports_…``: it takes what the newest one's takes."""
+
+    supplies: ClassVar[bool] = True
 
     def support(self, native: Any) -> Support:
         return Support.NATIVE if native is not MISSING else Support.EMULATED

@@ -404,6 +404,10 @@ def native_parameters(native: Callable[..., Any], rules: Iterable[Rule], owner: 
     for rule in rules:
         if isinstance(rule, SpellOut) and owner is not None and rule.applies(parameters):
             parameters = rule.spelled(parameters, owner)
+    if hasattr(native, "is_backend_supported"):
+        # Taken by the decorator backend_requirement (utils.py), behind the signature that it shows.
+        skip_check = inspect.Parameter("skip_check", inspect.Parameter.KEYWORD_ONLY, default=False)
+        parameters = dict(sorted({"skip_check": skip_check, **parameters}.items(), key=lambda item: item[1].kind))
     return parameters
 
 

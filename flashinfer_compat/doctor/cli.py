@@ -91,7 +91,8 @@ def report(compare: Path | None, style: str) -> None:
         click.echo(json.dumps(told, indent=2))
     else:
         adapter = f" (adapter {new['adapter']}{', inferred' if new['inferred'] else ''})" if new["adapter"] else ""
-        click.echo(f"FlashInfer {new['flashinfer'] or 'not installed'}{adapter}")
+        backend = ", and the reference in its place" if new.get("backend") == "reference" else ""
+        click.echo(f"FlashInfer {new['flashinfer'] or 'not installed'}{adapter}{backend}")
         if "error" in new:
             click.echo(f"It cannot be imported: {new['error']}\nSee: flashinfer-compat doctor")
         for feature, outcome in new["features"].items() if old is None else ():

@@ -9,11 +9,13 @@ from typing import Any
 
 from .. import features, namespace
 from ..errors import CompatError
+from ..selection import BACKEND_VARIABLE
 from ..support import Support
 
 #: From best to worst. Native and emulated give the same result: neither is a loss against the other.
 _RANK = {str(Support.NATIVE): 0, str(Support.EMULATED): 0, str(Support.IGNORED): 1, str(Support.UNAVAILABLE): 2}
 UNKNOWN = "unknown"
+_NO_REPORT = "is no report: write one with flashinfer-compat report --format json"
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,15 @@ def current() -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """An older report, as ``report --format json`` wrote it. Raises `CompatError` for another file."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        listed = dict(report["features"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CompatError(f"{path} is no report: write one with flashinfer-compat report --format json") from error
-    return {**report, "features": listed}
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CompatError(f"{path} {_NO_REPORT}") from error
+    features = report.get("features") if isinstance(report, dict) else None
+    if not isinstance(features, dict) or not all(outcome in list(_RANK) for outcome in features.values()):
+        raise CompatError(f"{path} {_NO_REPORT}")
+    if "error" in report:
+        raise CompatError(f"{path} is of a FlashInfer that could not be imported ({report['error']}): nothing to lose")
+    return report
 
 
 def lost(old: dict[str, Any], new: dict[str, Any]) -> list[Lost]:
@@ -69,6 +75,8 @@ def as_dict(one: Lost) -> dict[str, str]:
 def _remedy(feature: str, old: dict[str, Any], new: dict[str, Any]) -> str:
     if "error" in new:
         return f"FlashInfer cannot be imported ({new['error']}): flashinfer-compat doctor"
+    if new.get("backend") == "reference":
+        return f"The reference in plain PyTorch takes the place of FlashInfer: unset {BACKEND_VARIABLE}."
     if new["flashinfer"] is None:
         return namespace.NOTHING_INSTALLED
     if feature not in new["features"]:

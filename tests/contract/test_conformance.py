@@ -77,12 +77,15 @@ class Recorded:
         # Unconditionally answered, so the test sees whether a line was in the way of the call.
         twin = self.recorder(signature.parameters)
         twin.__name__, twin.__qualname__ = native.__name__, native.__qualname__
+        if checks_backends(native):
+            twin.is_backend_supported = native.is_backend_supported  # type: ignore[attr-defined]
         self.rules = [passing_on(rule, self) for rule in rules] if passing else rules
         self.function = adapt(twin, self.rules, name=key, release=ADAPTER.release, owner=owner)
         self.parameters = inspect.signature(self.function).parameters
 
     def recorder(self, parameters: Mapping[str, inspect.Parameter]) -> Callable[..., Any]:
         def native(*args: Any, **kwargs: Any) -> str:
+            self.skip_check = kwargs.pop("skip_check", None)
             self.given = dict(native.__signature__.bind(*args, **kwargs).arguments)  # type: ignore[attr-defined]
             return "reached"
 
@@ -140,6 +143,11 @@ def passing_on(rule: Rule, recorded: Recorded) -> Rule:
 
         return replace(rule, via=unchanged if known else lambda: unchanged(), takes=known, where="")
     return rule
+
+
+def checks_backends(native: Any) -> bool:
+    """Whether FlashInfer's decorator backend_requirement is around it, which takes ``skip_check``."""
+    return hasattr(native, "is_backend_supported")
 
 
 def available(name: str) -> bool:
@@ -206,6 +214,19 @@ def test_what_is_left_out_reaches_flashinfer(key: str) -> None:
         if parameter.default is parameter.empty and parameter.kind not in _STARRED
     ]
     assert [name for name in required if name not in recorded.given] == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("key", KEYS)
+def test_the_check_of_a_backend_can_be_skipped(key: str) -> None:
+    """By a keyword that FlashInfer's decorator takes and no signature of FlashInfer's shows; sglang looks for it."""
+    recorded = Recorded(key)
+    if not (available(split(key)[0]) and checks_backends(namespace.native_object(key))):
+        pytest.skip("it checks no backend")
+    assert "skip_check" in recorded.parameters
+    for skipped in (True, False):
+        assert recorded.call(skip_check=skipped) == "reached"
+        assert recorded.skip_check is skipped
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

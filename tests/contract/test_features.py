@@ -87,13 +87,17 @@ comm.trtllm_alltoall.MoEAlltoallInfo                        native       native 
 moe_ep.MoEEpCommParams                                      emulated     native       native       native       native
 moe_ep.MoEEpCommParams.dispatch_format                      emulated     native       native       native       native
 moe_ep.NVLinkOneSidedAlltoAll                               emulated     native       native       native       native
+moe_ep.NVLinkOneSidedAlltoAll.checkpoint_prepare            emulated     emulated     emulated     native       native
+moe_ep.NVLinkOneSidedAlltoAll.checkpoint_restore            emulated     emulated     emulated     native       native
 moe_ep.NVLinkOneSidedConfig                                 emulated     native       native       native       native
 norm.kernels.gated_residual_next_rmsnorm.run                unavailable  unavailable  native       native       native
 norm.kernels.gated_residual_next_rmsnorm.run(router_input)  unavailable  unavailable  native       native       native
 norm.supports_gated_residual_next_rmsnorm                   emulated     emulated     native       native       native
-norm.supports_gated_residual_next_rmsnorm(post_weight)      unavailable  unavailable  native       native       native
+norm.supports_gated_residual_next_rmsnorm(post_weight)      emulated     emulated     native       native       native
 norm.supports_gated_residual_rmsnorm                        emulated     emulated     native       native       native
 norm.supports_rmsnorm_sigmoid_gate                          emulated     emulated     native       native       native
+prims_ts.gemm.prepare_fp4_linear_swiglu(tmem_overlap)       unavailable  native       native       native       native
+prims_ts.gemm.prepare_fp4_qkv_qknorm_rope(tmem_overlap)     unavailable  native       native       native       native
 """
 #: Left out by FlashInfer, on every release, where Triton is not installed, as with a CPU build of PyTorch.
 NEED_TRITON = (
@@ -145,6 +149,43 @@ def test_what_is_supplied_is_there_with_its_methods(release: str) -> None:
         assert facade.supports(name) is (Support.EMULATED if supplied else Support.NATIVE), name
     if release == "0.7.1":
         assert facade.supports("moe_ep.NVLinkOneSidedConfig.__init__(cft)") is Support.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("comm", "native"),  # a module, imported or not
+        ("jit.cake_blackwell_softmax", "native"),
+        ("moe_ep.MoEEpConfigError", "native"),  # of a constructor that cannot be inspected
+        ("flashinfer.norm.rmsnorm", "native"),
+        ("mm_mxfp8(skip_check)", "native"),  # taken by a decorator, behind the signature
+        ("norm.supports_gated_residual_next_rmsnorm(branch)", "as supports"),
+        ('gemm.mm_fp4(backend="cake")', "as cake"),
+        ("fused_moe.B12xMoEWrapper", "as triton"),
+        ("B12xMoEWrapper.run", "as triton"),
+        ("cute_dsl.sparse.bsa_attn_sm100_blk128.bsa_attn_sm100_blk128_fwd", "unavailable"),  # quack-kernels
+    ],
+)
+def test_names_that_are_not_plain_functions(name: str, outcome: str, release: str) -> None:
+    outcome = {
+        "as supports": str(facade.supports("norm.supports_gated_residual_next_rmsnorm")),
+        "as cake": EXPECTED["gemm.cake_fp4"][release],
+        "as triton": "native" if importlib.util.find_spec("triton") else "unavailable",
+    }.get(outcome, outcome)
+    assert str(facade.supports(name)) == outcome
+    assert outcome != "unavailable" or len(facade.explain(name).splitlines()) > 1
+
+
+def test_a_parameter_that_only_older_releases_have_is_not_taken_for_a_mistake(release: str) -> None:
+    """By the recorded surfaces: no line of 0.7.4's table is about it."""
+    name = "moe_ep.Nvfp4CutedslMegaMoeConfig.__init__(apply_topk_in_fc1)"
+    if facade.report()["flashinfer"] == "0.7.4":
+        assert facade.supports(name) is Support.UNAVAILABLE
+        assert facade.explain(name).endswith(
+            " unavailable: Of the releases, 0.7.1, 0.7.2, 0.7.2.post1, 0.7.3 (inferred) have it."
+        )
+    elif release != "0.7.3":
+        assert facade.supports(name) is Support.EMULATED
 
 
 def test_why_a_gate_is_off(release: str) -> None:

@@ -20,8 +20,15 @@ NOWHERE = {"decode._grouped_size_compiled_for_decode_kernels", "gemm.Sm120BlockS
 TOLD = {"__version__"}
 CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
 PROBES = {"hasattr", "getattr"}
-#: Found by reading: parameters, looked up in signatures, and an attribute of a class.
-BY_HAND = {gate for gate in GATES if "(" in gate} | {"moe_ep.MoEEpCommParams.dispatch_format"}
+#: Found by reading: parameters, looked up in signatures; attributes of classes and objects; a module that is found.
+BY_HAND = {gate for gate in GATES if "(" in gate} | {
+    "fused_moe.core.ActivationType.Situ",
+    "gemm.gemm_base._cute_dsl_gemm_mxfp8_runner",
+    "jit.cake_blackwell_softmax",
+    "moe_ep.MoEEpCommParams.dispatch_format",
+    "moe_ep.NVLinkOneSidedAlltoAll.checkpoint_prepare",
+    "moe_ep.NVLinkOneSidedAlltoAll.checkpoint_restore",
+}
 
 
 def gated(source: Path) -> dict[str, str]:

@@ -51,6 +51,35 @@ def test_a_report_is_green_against_itself(tmp_path: Path) -> None:
     assert "no feature lost" in result.output
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "is no report"),
+        ("{}", "is no report"),
+        ("[" * 100_000, "is no report"),
+        ('{"features": ["ab"]}', "is no report"),
+        ('{"features": {"norm.rmsnorm": ["native"]}}', "is no report"),
+        ('{"features": {"norm.rmsnorm": "fine"}}', "is no report"),
+        ('{"features": {}, "error": "OSError: no libcudart", "flashinfer": "0.7.1"}', "could not be imported"),
+    ],
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(text, encoding="utf-8")
+    result = testing.CliRunner().invoke(main, ["report", "--compare", str(old)])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_what_the_reference_lacks_is_not_blamed_on_flashinfer() -> None:
+    old = {"flashinfer": "0.7.4", "features": {FEATURE: "native"}}
+    new = {"backend": "reference", "flashinfer": "0.7.4", "features": {FEATURE: "ignored"}}
+    (one,) = report.lost(old, new)
+    assert one.remedy == (
+        "The reference in plain PyTorch takes the place of FlashInfer: unset FLASHINFER_COMPAT_BACKEND."
+    )
+
+
 def test_a_feature_that_is_gone_fails(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     old.write_text(json.dumps({"flashinfer": "0.7.4", "features": {"gone.feature": "native"}}), encoding="utf-8")
