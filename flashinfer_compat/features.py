@@ -160,16 +160,7 @@ class _Asked:
         self.parameter = parameter.replace('"', "'")
         self.name, self.method = split(key)
         adapter = namespace.adapter()
-        #: Why FlashInfer cannot be asked for it: a package that it needs is not installed.
-        self.needs = ""
-        try:
-            self.holder = namespace.native_object(self.name)
-        except ModuleNotFoundError as error:
-            self.holder, self.needs = MISSING, f"needs the package {error.name}, which is not installed."
-        except ImportError as error:
-            self.holder, self.needs = MISSING, f"cannot be imported here: {error}"
-        if self.holder is MISSING and self.name and not self.needs:
-            self.holder = namespace.native_module(self.name) or MISSING
+        self.holder, self.needs = _native(self.name)
         if self.name not in adapter.names:
             if self.holder is MISSING:
                 self.name = namespace.missing_name(self.name.rpartition(".")[2]) or self.name
@@ -265,6 +256,19 @@ class _Asked:
             return native_parameters(self.native, rules, owner)
         except ValueError:  # an exception class: its constructor is the interpreter's
             return {}
+
+
+def _native(name: str) -> tuple[Any, str]:
+    """FlashInfer's object or module, or `MISSING` and, where it cannot be asked for it, why."""
+    try:
+        found = namespace.native_object(name)
+    except ModuleNotFoundError as error:
+        return MISSING, f"needs the package {error.name}, which is not installed."
+    except ImportError as error:
+        return MISSING, f"cannot be imported here: {error}"
+    if found is MISSING and name:
+        found = namespace.native_module(name) or MISSING
+    return found, ""
 
 
 def _argument(parameter: str) -> str:
