@@ -109,7 +109,7 @@ def require(*features: str) -> None:
 def report() -> dict[str, Any]:
     """The installed release, the adapter that serves it, and every feature's outcome; all JSON-able.
 
-    The features are those of `FEATURES`, by their short names, and all that published engines gate on, by FlashInfer's.
+    ``gates`` are the outcomes of what published engines look for before they use it, by FlashInfer's names.
     ``backend`` is "flashinfer", "reference" where the contract runs in plain PyTorch, or None.
     """
     selected = namespace.selected
@@ -118,7 +118,8 @@ def report() -> dict[str, Any]:
         "flashinfer": selected.installed,
         "adapter": selected.release.version if selected.release else None,
         "inferred": bool(selected.release and selected.release.adapter.inferred),
-        "features": {feature: str(supports(feature)) for feature in (*FEATURES, *GATES)},
+        "features": {feature: str(supports(feature)) for feature in FEATURES},
+        "gates": {gate: str(supports(gate)) for gate in GATES},
     }
 
 

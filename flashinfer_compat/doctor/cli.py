@@ -95,8 +95,12 @@ def report(compare: Path | None, style: str) -> None:
         click.echo(f"FlashInfer {new['flashinfer'] or 'not installed'}{adapter}{backend}")
         if "error" in new:
             click.echo(f"It cannot be imported: {new['error']}\nSee: flashinfer-compat doctor")
-        for feature, outcome in new["features"].items() if old is None else ():
-            click.echo(f"  {outcome:<11}  {feature}")
+        if old is None:
+            for feature, outcome in new["features"].items():
+                click.echo(f"  {outcome:<11}  {feature}")
+            click.echo("What sglang 0.5.23 and vLLM 0.33.0 look for before they use it:")
+            for gate, outcome in new["gates"].items():
+                click.echo(f"  {outcome:<11}  {gate}")
         for one in gone:
             click.echo(f"lost: {one.feature}: {one.before} before, {one.now} now\n  {one.remedy}")
         if old and not gone:

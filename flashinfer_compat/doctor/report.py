@@ -41,6 +41,7 @@ def current() -> dict[str, Any]:
             "inferred": False,
             "error": f"{type(error).__name__}: {error}",
             "features": {},
+            "gates": {},
         }
 
 
@@ -50,8 +51,8 @@ def read(path: Path) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CompatError(f"{path} {_NO_REPORT}") from error
-    features = report.get("features") if isinstance(report, dict) else None
-    if not isinstance(features, dict) or not all(outcome in list(_RANK) for outcome in features.values()):
+    parts = [report.get("features"), report.get("gates", {})] if isinstance(report, dict) else [None]
+    if not all(isinstance(part, dict) and all(each in list(_RANK) for each in part.values()) for part in parts):
         raise CompatError(f"{path} {_NO_REPORT}")
     if "error" in report:
         raise CompatError(f"{path} is of a FlashInfer that could not be imported ({report['error']}): nothing to lose")
@@ -59,13 +60,19 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def lost(old: dict[str, Any], new: dict[str, Any]) -> list[Lost]:
-    """The features that `old` had and `new` has no longer, or only ignores."""
+    """The features and gates that `old` had and `new` has no longer, or only ignores."""
     found = []
-    for feature, before in old["features"].items():
-        now = new["features"].get(feature, UNKNOWN)
+    outcomes = _outcomes(new)
+    for feature, before in _outcomes(old).items():
+        now = outcomes.get(feature, UNKNOWN)
         if _RANK.get(now, len(_RANK)) > _RANK.get(before, 0):
             found.append(Lost(feature, before, now, _remedy(feature, old, new)))
     return found
+
+
+def _outcomes(report: dict[str, Any]) -> dict[str, str]:
+    """Of the features, and of the gates, which reports of old have not."""
+    return {**report["features"], **report.get("gates", {})}
 
 
 def as_dict(one: Lost) -> dict[str, str]:
@@ -79,10 +86,10 @@ def _remedy(feature: str, old: dict[str, Any], new: dict[str, Any]) -> str:
         return f"The reference in plain PyTorch takes the place of FlashInfer: unset {BACKEND_VARIABLE}."
     if new["flashinfer"] is None:
         return namespace.NOTHING_INSTALLED
-    if feature not in new["features"]:
+    if feature not in _outcomes(new):
         return "this flashinfer_compat has no such feature: see its CHANGELOG"
     # Of a class the lines of its methods come too: those that say what is lost.
-    outcome = f"{new['features'][feature]}: "
+    outcome = f"{_outcomes(new)[feature]}: "
     told = [line.strip() for line in features.explain(feature).splitlines()[1:] if outcome in line]
     if old.get("flashinfer"):
         told.append(f"Or go back to FlashInfer {old['flashinfer']}")

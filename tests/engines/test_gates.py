@@ -106,9 +106,8 @@ def test_every_gate_is_reported(engine: str, capsys: pytest.CaptureFixture[str])
     gates = gated(engine_source(engine))
     reported = {*FEATURES, *FEATURES.values(), *GATES, *NOWHERE, *TOLD}
     assert {name: where for name, where in gates.items() if name not in reported} == {}
-    features = flashinfer_compat.report()["features"]
-    here = [name for name in gates if name in features]
-    off = sorted(name for name in here if features[name] == "unavailable")
+    outcomes = flashinfer_compat.report()["gates"]
+    off = sorted(name for name in gates if outcomes.get(name) == "unavailable")
     with capsys.disabled():
         print(
             f"\n{engine} {ENGINES[engine][0]} gates on {len(gates)} names; unavailable here: {', '.join(off) or 'none'}"

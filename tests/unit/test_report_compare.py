@@ -40,6 +40,15 @@ def test_lost(before: str, now: str, is_lost: bool) -> None:
     )
 
 
+def test_a_gate_is_lost_as_a_feature_is() -> None:
+    old = {"flashinfer": "0.7.2", "features": {}, "gates": {"comm.MoeAlltoAll": "native", "norm.rmsnorm": "native"}}
+    new = {"flashinfer": None, "features": {}, "gates": {"comm.MoeAlltoAll": "unavailable", "norm.rmsnorm": "native"}}
+    assert [(one.feature, one.before, one.now) for one in report.lost(old, new)] == [
+        ("comm.MoeAlltoAll", "native", "unavailable")
+    ]
+    assert report.lost({"flashinfer": "0.7.2", "features": {}}, new) == [], "a report from before there were gates"
+
+
 def test_a_report_is_green_against_itself(tmp_path: Path) -> None:
     written = testing.CliRunner().invoke(main, ["report", "--format", "json"])
     assert written.exit_code == 0
@@ -60,6 +69,8 @@ def test_a_report_is_green_against_itself(tmp_path: Path) -> None:
         ('{"features": ["ab"]}', "is no report"),
         ('{"features": {"norm.rmsnorm": ["native"]}}', "is no report"),
         ('{"features": {"norm.rmsnorm": "fine"}}', "is no report"),
+        ('{"features": {}, "gates": []}', "is no report"),
+        ('{"features": {}, "gates": {"norm.rmsnorm": null}}', "is no report"),
         ('{"features": {}, "error": "OSError: no libcudart", "flashinfer": "0.7.1"}', "could not be imported"),
     ],
 )
