@@ -227,7 +227,7 @@ def sglang_dispatcher_runs(source: Path) -> dict[str, Any]:
 
 
 def vllm_one_sided(source: Path) -> dict[str, Any]:
-    """vLLM's one-sided class, written for dispatch(max_tokens_per_rank=), on 0.7.3 and later."""
+    """vLLM's one-sided class and manager, written for dispatch(max_tokens_per_rank=), on 0.7.3 and later."""
     import torch
     from contract.test_expert_parallel import HIDDEN, TOP_K, recorded
 
@@ -240,10 +240,18 @@ def vllm_one_sided(source: Path) -> dict[str, Any]:
         "vllm.forward_context.get_forward_context": lambda: SimpleNamespace(dp_metadata=sizes),
         f"{layers}.utils.moe_kernel_quantize_input": lambda a1, *args, **options: (a1, None),
     }
-    engine = load(source, f"{layers}.prepare_finalize.flashinfer_nvlink_one_sided", values=values)
+    engine = load(
+        source,
+        f"{layers}.prepare_finalize.flashinfer_nvlink_one_sided",
+        "vllm.distributed.device_communicators.all2all",
+        "vllm.utils.flashinfer",
+        values=values,
+    )
     cls = engine.FlashInferNVLinkOneSidedPrepareAndFinalize
     finalize = cls.__new__(cls)
-    finalize.all2all_manager = SimpleNamespace(get_communication=lambda: communication)
+    sys.modules["vllm.utils.flashinfer"].has_flashinfer_cubin = lambda: True  # as in vllm_gates
+    finalize.all2all_manager = engine.FlashInferNVLinkOneSidedManager(None)
+    finalize.all2all_manager.communication = communication
     ids, weights = torch.zeros(3, TOP_K, dtype=torch.int32), torch.ones(3, TOP_K)
     hidden = torch.ones(3, HIDDEN, dtype=torch.bfloat16)
     quantization = SimpleNamespace(
@@ -253,6 +261,19 @@ def vllm_one_sided(source: Path) -> dict[str, Any]:
     output = torch.empty_like(hidden)
     finalize.finalize(output, torch.zeros(8, HIDDEN, dtype=torch.bfloat16), weights, ids, False, None)
     return {"received": list(prepared[0].shape), "sizes": communication.module.sizes}
+
+
+def vllm_gates(source: Path) -> dict[str, Any]:
+    """What vLLM's own module for FlashInfer finds there, Triton a stub: its gates has_flashinfer… without parameters."""
+    import inspect
+
+    from engines.stubs import load
+
+    engine = load(source, "vllm.utils.flashinfer")
+    engine.has_flashinfer_cubin = lambda: True  # or it would look for a CUDA toolkit on this machine
+    gates = {name: gate for name, gate in vars(engine).items() if name.startswith("has_flashinfer_")}
+    del gates["has_flashinfer_jit_cache_wheels"]
+    return {name: gate() for name, gate in gates.items() if not inspect.signature(gate).parameters}
 
 
 def vllm_one_sided_runs(source: Path) -> dict[str, Any]:

@@ -75,6 +75,13 @@ def test_sglangs_dispatcher_builds_and_dispatches(sglang: Path) -> None:
     }
 
 
+def test_what_vllm_gates_on_is_there(vllm: Path) -> None:
+    """By vLLM's own functions: of 0.7.3 and later the two-sided, before 0.7.2 the one-sided manager would be off."""
+    found = run("scenarios.py", "vllm_gates", str(vllm))
+    assert {gate for gate, there in found.items() if not there} == set()
+    assert len(found) > 20
+
+
 def test_vllms_one_sided_class_dispatches_where_the_keyword_is_called_otherwise(vllm: Path, release: str) -> None:
     if release not in ("0.7.3", "0.7.4"):
         pytest.skip("this release's dispatch takes max_tokens_per_rank, or is the facade's own")
