@@ -264,7 +264,7 @@ def vllm_one_sided(source: Path) -> dict[str, Any]:
 
 
 def vllm_gates(source: Path) -> dict[str, Any]:
-    """What vLLM's own module for FlashInfer finds there, Triton a stub: its gates has_flashinfer… without parameters."""
+    """What the gates has_flashinfer…() of vLLM's own module find there; Triton is a stub."""
     import inspect
 
     from engines.stubs import load
