@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ _FORWARDED_DUNDERS = frozenset({"__all__", "__version__", "__git_version__", "__
 selected = selection.Selection(None, None)
 _adapter: Adapter | None = None
 _own: dict[str, str] = {}
+#: The modules that this package has for itself, below its name.
+_own_modules = frozenset(entry.name.partition(".")[0] for entry in Path(__file__).parent.iterdir())
 #: What was assigned to FlashInfer's modules, or deleted from them, through ours.
 _assigned: dict[ModuleType, dict[str, _Assignments]] = {}
 
@@ -166,6 +169,12 @@ def native_object(dotted: str) -> Any:
         if error.name is None or not error.name.startswith(NATIVE_ROOT):
             raise  # the module is there, a package that it needs is not
         return MISSING
+
+
+def is_facades_own(dotted: str) -> bool:
+    """Whether the facade has `dotted` for itself, as ``cli`` or ``patch``: no module or name of FlashInfer's."""
+    top = dotted.partition(".")[0]
+    return top in _own or top in _own_modules
 
 
 def native_module(dotted: str) -> ModuleType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,7 +13,23 @@ from ..errors import CompatError
 from . import patch, startup
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class _Run(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _ended(args))
+
+
+def _ended(args: list[str]) -> list[str]:
+    """`args` with a ``--`` behind ``-m MODULE``: what follows is the module's, as with ``python -m``."""
+    at = 0
+    while at < len(args) and args[at].startswith("-") and args[at] != "--":
+        if args[at].startswith("-m"):
+            end = at + (2 if args[at] == "-m" else 1)
+            return [*args[:end], "--", *args[end:]]
+        at += 2 if args[at] == "--as" else 1
+    return args
+
+
+@click.command(cls=_Run, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--as", "as_release", metavar="VERSION", help="The release that the program was written against.")
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
@@ -27,14 +44,23 @@ def run(as_release: str | None, module: str | None, arguments: tuple[str, ...]) 
     if module is not None:
         sys.argv = [module, *arguments]
         sys.path.insert(0, "")
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        _execute(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
         return
     script = Path(arguments[0])
     if not script.exists():
         raise click.UsageError(f"There is no {script}.")
     sys.argv = list(arguments)
-    sys.path.insert(0, str(script.parent.resolve()))
-    runpy.run_path(str(script), run_name="__main__")
+    sys.path.insert(0, str(script.resolve().parent))
+    _execute(lambda: runpy.run_path(str(script), run_name="__main__"))
+
+
+def _execute(program: Callable[[], object]) -> None:
+    """Run it; what click would tell in its own way ends it as it ends any program."""
+    try:
+        program()
+    except (EOFError, KeyboardInterrupt, OSError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
 
 
 @click.command()

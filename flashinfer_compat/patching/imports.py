@@ -27,7 +27,8 @@ def unwatch(patch: Patch) -> None:
         if isinstance(module, EmulatedModule):
             del sys.modules[name]
             parent, _, child = name.rpartition(".")
-            vars(sys.modules[parent]).pop(child, None)
+            if parent in sys.modules:
+                vars(sys.modules[parent]).pop(child, None)
 
 
 class _Depth(threading.local):
@@ -61,9 +62,11 @@ class _Watcher(MetaPathFinder):
     def _dressing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         def exec_module(module: ModuleType) -> None:
             self.depth.value += 1
+            self.patch.executing.add(module)
             try:
                 execute(module)
             finally:
+                self.patch.executing.discard(module)
                 self.depth.value -= 1
             if not self.depth.value and self in sys.meta_path:
                 self.patch.dress_loaded()
@@ -78,11 +81,11 @@ class _MissingModules(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, _, below = fullname.partition(".")
-        if root != namespace.NATIVE_ROOT or not below:
+        if root != namespace.NATIVE_ROOT or not below or namespace.is_facades_own(below):
             return None
         if importlib.util.find_spec(f"{namespace.ROOT}.{below}") is None:
             if namespace.being_imported() and (why := namespace.absence(below)):
-                raise MissingModule(why)
+                raise MissingModule(why, name=fullname)
             return None
         return ModuleSpec(fullname, self, is_package=True)
 

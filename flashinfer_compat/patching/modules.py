@@ -31,6 +31,8 @@ class Patch:
     def __init__(self, as_release: str | None) -> None:
         self.as_release = as_release
         self.written = _written_for(as_release) if as_release else None
+        #: Modules of FlashInfer's that some thread is executing: what they will hold is not there yet.
+        self.executing: set[ModuleType] = set()
         self._dressed: dict[str, _Dressed] = {}
         self._lock = threading.RLock()
 
@@ -39,10 +41,10 @@ class Patch:
         with self._lock:
             lines, adapted = self.names(), self._adapted_objects()
             for name, module in list(sys.modules.items()):
-                if _is_flashinfers(name) and isinstance(module, ModuleType):
-                    if name not in self._dressed:
-                        self._dressed[name] = _Dressed(self, module)
-                    dressed = self._dressed[name]
+                if _is_flashinfers(name) and isinstance(module, ModuleType) and module not in self.executing:
+                    dressed = self._dressed.get(name)
+                    if dressed is None or dressed.module is not module:  # imported again
+                        dressed = self._dressed[name] = _Dressed(self, module)
                     dressed.adapt(lines.get(dressed.below_root, ()), adapted)
 
     def undress(self) -> None:
@@ -112,6 +114,8 @@ class _Dressed:
 
     def undo(self) -> None:
         self.module.__class__ = self.plain
+        if vars(self.module).get("__getattr__") != self.read_missing:
+            return  # the module's code was executed again, and has its own there
         if self.own_getattr is None:
             vars(self.module).pop("__getattr__", None)
         else:
@@ -129,7 +133,9 @@ class _Dressed:
     def read_missing(self, name: str) -> Any:
         """The module's ``__getattr__`` (PEP 562): names that FlashInfer exports lazily, and those it does not have."""
         reader = sys._getframe(1)
-        if name.startswith("__") or _is_internal(reader):
+        # What of the facade is no module or name of FlashInfer's does not become one.
+        dotted = f"{self.below_root}.{name}" if self.below_root else name
+        if name.startswith("__") or _is_internal(reader) or namespace.is_facades_own(dotted):
             return self.native(name)
         return self.read(name, reader)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from multiprocessing import spawn
 from pathlib import Path
@@ -18,10 +19,10 @@ class _PatchOnArrival:
         self.as_release = as_release
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
-        # By source, since the process does not have its parent's sys.path yet.
-        directory = str(Path(__file__).parents[2])
+        # By source, since the process does not have its parent's sys.path yet, where FlashInfer may be too.
+        path = [*filter(None, sys.path), str(Path(__file__).parents[2])]
         return exec, (
-            f"import sys\nif {directory!r} not in sys.path: sys.path.append({directory!r})\n"
+            f"import sys\nsys.path += [each for each in {path!r} if each not in sys.path]\n"
             f"import flashinfer_compat\nflashinfer_compat.patch({self.as_release!r})",
         )
 

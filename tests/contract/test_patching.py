@@ -220,6 +220,151 @@ def test_what_flashinfer_rebinds_to_an_adapted_object_is_the_facades(fresh: Fres
     assert fresh(look) == {"facade's": True, "another": True}
 
 
+def test_a_module_that_is_imported_again_is_the_facades_again(fresh: Fresh) -> None:
+    def again() -> Any:
+        import importlib
+        import sys
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        name = "top_k_sampling_from_probs"
+        first = getattr(importlib.import_module("flashinfer.sampling"), name)
+        del sys.modules["flashinfer.sampling"]
+        second = getattr(importlib.import_module("flashinfer.sampling"), name)
+        return [first.__module__, second.__module__]
+
+    assert fresh(again) == ["flashinfer_compat.sampling"] * 2
+
+
+def test_a_module_that_another_thread_is_executing_is_left_to_it(fresh: Fresh) -> None:
+    """Dressed half-way it would take our way of reading missing names for its own, and lose its own with unpatch()."""
+
+    def half_way() -> Any:
+        import importlib
+        import threading
+
+        import flashinfer
+
+        import flashinfer_compat
+        from flashinfer_compat.patching import imports
+
+        flashinfer_compat.patch()
+        inside, go_on = threading.Event(), threading.Event()
+        (watcher,) = [one for one in importlib.sys.meta_path if isinstance(one, imports._Watcher)]
+        spec = watcher.find_spec("flashinfer.green_ctx", flashinfer.__path__)
+        module = importlib.util.module_from_spec(spec)
+        importlib.sys.modules[spec.name] = module
+        executed = watcher._dressing(lambda module: (inside.set(), go_on.wait(60)))
+        thread = threading.Thread(target=executed, args=(module,))
+        thread.start()
+        inside.wait(60)
+        importlib.import_module("flashinfer.fp4_quantization")
+        during = "__getattr__" in vars(module)
+        go_on.set()
+        thread.join()
+        return [during, "__getattr__" in vars(module)]
+
+    assert fresh(half_way) == [False, True]
+
+
+def test_what_the_facade_has_for_itself_does_not_become_flashinfers(fresh: Fresh) -> None:
+    def leaks() -> Any:
+        import importlib.util
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer
+        import flashinfer.__main__ as main
+
+        found = [name for name in ("patch", "supports", "report") if hasattr(flashinfer, name)]
+        found += [name for name in ("errors", "selftest") if importlib.util.find_spec(f"flashinfer.{name}")]
+        return [*found, hasattr(main, "nothing")]
+
+    assert fresh(leaks) == [False]
+
+
+def test_unpatch_where_the_parent_of_a_supplied_module_is_gone(fresh: Fresh) -> None:
+    def undone() -> Any:
+        import sys
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        from flashinfer_compat.patching.modules import EmulatedModule
+
+        sys.modules["flashinfer.gone.away"] = EmulatedModule("flashinfer.gone.away")
+        flashinfer_compat.unpatch()
+        import flashinfer.sampling
+
+        return ["flashinfer.gone.away" in sys.modules, flashinfer.sampling.softmax.__module__]
+
+    assert fresh(undone) == [False, "flashinfer.sampling"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        (["-m", "program", "--help"], ["--help"]),
+        (["-m", "program", "-model", "x", "-m", "other"], ["-model", "x", "-m", "other"]),
+        (["-mprogram", "--as", "0.7.9"], ["--as", "0.7.9"]),
+        (["--as", "0.7.2", "-m", "program", "-vm", "3"], ["-vm", "3"]),
+        (["program.py", "-m", "other", "--help"], ["-m", "other", "--help"]),
+    ],
+)
+def test_what_follows_the_program_is_the_programs(tmp_path: Path, arguments: list[str], seen: list[str]) -> None:
+    (tmp_path / "program.py").write_text("import sys; print(sys.argv[1:])\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    if arguments[0] == "program.py":
+        arguments = [str(tmp_path / "program.py"), *arguments[1:]]
+    done = run_python("-m", "flashinfer_compat", "run", *arguments, PYTHONPATH=f"{TREE}{os.pathsep}{path}")
+    assert (done.returncode, done.stdout) == (0, f"{seen}\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("error", ["EOFError('over')", "BrokenPipeError('gone')", "KeyboardInterrupt()"])
+def test_how_a_program_ends_is_told_as_ever(tmp_path: Path, error: str) -> None:
+    (tmp_path / "program.py").write_text(f"import errno\nraise {error}\n")
+    done = run_python("-m", "flashinfer_compat", "run", str(tmp_path / "program.py"))
+    assert done.returncode == (130 if "Keyboard" in error else 1)
+    assert done.stderr.rstrip().splitlines()[-1].startswith(error.partition("(")[0])
+
+
+def test_a_script_behind_a_link_sees_what_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "real" / "app.py").write_text("import beside; print(beside.NAME)\n")
+    (tmp_path / "app.py").symlink_to(tmp_path / "real" / "app.py")
+    done = run_python("-m", "flashinfer_compat", "run", str(tmp_path / "app.py"))
+    assert (done.returncode, done.stdout) == (0, "beside\n"), done.stderr[-2000:]
+
+
+def test_a_spawned_process_finds_flashinfer_where_its_parent_did(tmp_path: Path) -> None:
+    """On a path that the program itself put into sys.path."""
+    script = tmp_path / "engine.py"
+    script.write_text(
+        "import sys\n"
+        "def work(queue):\n"
+        "    from flashinfer.sampling import top_k_sampling_from_probs as sample\n"
+        "    queue.put(sample.__module__)\n"
+        "if __name__ == '__main__':\n"
+        f"    sys.path += {[*filter(None, sys.path), TREE]!r}\n"
+        "    import multiprocessing, flashinfer_compat\n"
+        "    flashinfer_compat.patch()\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get(timeout=120))\n"
+        "    process.join()\n"
+    )
+    bare = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    done = subprocess.run(
+        [str(bare), "-W", "ignore", "-S", "-E", str(script)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "flashinfer_compat.sampling\n"), done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_processes_that_it_starts_are_patched(tmp_path: Path, method: str) -> None:
     script = tmp_path / "engine.py"
