@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import warnings
 from collections.abc import Callable
@@ -33,7 +34,11 @@ class Added(NameLine):
         return Support.EMULATED if self.needed is None or self.needed() else Support.NATIVE
 
     def bind(self, native: Any, name: str, release: str) -> Any:
-        return self.factory()
+        made = self.factory()
+        if inspect.isfunction(made) and "<locals>" in made.__qualname__:
+            # Made for this release; it is found, and pickled, by its name here.
+            made.__module__, made.__qualname__ = f"{_PACKAGE}.{name.rpartition('.')[0]}", made.__name__
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,9 +135,13 @@ class GeneratedFunction:
         source = f"def {self.native.__name__}({self._declaration()}):\n    " + "\n    ".join(body)
         exec(compile(source, f"<flashinfer_compat {self.name}>", "exec"), self._names)
         function: Callable[..., Any] = self._names[self.native.__name__]
-        module, _, _ = self.name.partition("." + self.native.__qualname__)
-        function.__module__ = f"flashinfer_compat.{module}"
-        function.__qualname__ = self.native.__qualname__
+        # Where it is found here, which is how it is pickled: FlashInfer may define it elsewhere, by another name.
+        module, _, qualname = self.name.rpartition(".")
+        if "." in self.native.__qualname__:
+            module, _, holder = module.rpartition(".")
+            qualname = f"{holder}.{qualname}"
+        function.__module__ = f"flashinfer_compat.{module}".rstrip(".")
+        function.__qualname__ = qualname
         function.__doc__ = self.native.__doc__
         # FlashInfer's API tracing hangs on attributes (api_logging.py: fi_trace).
         own = ("__wrapped__", "__signature__")

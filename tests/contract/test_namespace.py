@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import inspect
 import multiprocessing
 import os
 import pickle
@@ -152,6 +153,18 @@ def walk() -> dict[str, Any]:
             elif facade_error is not None or here is not expected(there):
                 wrong.append(f"{dotted}.{name}: {facade_error or here!r}")
     return {"modules": len(imported), "not imported": not_imported, "names": names, "wrong": wrong}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_adapted_functions_are_pickled_by_their_name() -> None:
+    found = 0
+    for dotted in namespace.adapter().names:
+        if namespace.is_available(dotted):
+            value = namespace.facade_object(dotted)
+            if inspect.isfunction(value) and value.__module__.startswith("flashinfer_compat"):
+                assert pickle.loads(pickle.dumps(value)) is value, dotted
+                found += 1
+    assert found > 3
 
 
 def test_every_name_of_every_module(fresh: Any, record_property: Any) -> None:
