@@ -267,7 +267,7 @@ def _native(name: str) -> tuple[Any, str]:
         return MISSING, f"needs the package {error.name}, which is not installed."
     except ImportError as error:
         return MISSING, f"cannot be imported here: {error}"
-    if found is MISSING and name:
+    if found is MISSING and name and not namespace.absence(name):
         found = namespace.native_module(name) or MISSING
     return found, ""
 
