@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,6 @@ _FORWARDED_DUNDERS = frozenset({"__all__", "__version__", "__git_version__", "__
 selected = selection.Selection(None, None)
 _adapter: Adapter | None = None
 _own: dict[str, str] = {}
-#: The modules that this package has for itself, below its name.
-_own_modules = frozenset(entry.name.partition(".")[0] for entry in Path(__file__).parent.iterdir())
 #: What was assigned to FlashInfer's modules, or deleted from them, through ours.
 _assigned: dict[ModuleType, dict[str, _Assignments]] = {}
 
@@ -171,10 +168,9 @@ def native_object(dotted: str) -> Any:
         return MISSING
 
 
-def is_facades_own(dotted: str) -> bool:
-    """Whether the facade has `dotted` for itself, as ``cli`` or ``patch``: no module or name of FlashInfer's."""
-    top = dotted.partition(".")[0]
-    return top in _own or top in _own_modules
+def is_own_name(name: str) -> bool:
+    """Whether the package has `name` for itself, as ``patch``: no name of FlashInfer's."""
+    return name in _own
 
 
 def native_module(dotted: str) -> ModuleType | None:

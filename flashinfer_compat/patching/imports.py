@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import namespace
 from ..errors import MissingModule
-from .modules import EmulatedModule, Patch
+from .modules import EmulatedModule, Patch, is_facades_own
 
 
 def watch(patch: Patch) -> None:
@@ -81,7 +81,7 @@ class _MissingModules(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, _, below = fullname.partition(".")
-        if root != namespace.NATIVE_ROOT or not below or namespace.is_facades_own(below):
+        if root != namespace.NATIVE_ROOT or not below or is_facades_own(below):
             return None
         if importlib.util.find_spec(f"{namespace.ROOT}.{below}") is None:
             if namespace.being_imported() and (why := namespace.absence(below)):

@@ -11,6 +11,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .as_release import AsRelease
 
 _ROOT, _NATIVE = namespace.ROOT, namespace.NATIVE_ROOT
+#: The modules that the facade has for itself, below its name.
+_OWN_MODULES = frozenset(entry.name.partition(".")[0] for entry in Path(__file__).parents[1].iterdir())
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
@@ -135,7 +138,7 @@ class _Dressed:
         reader = sys._getframe(1)
         # What of the facade is no module or name of FlashInfer's does not become one.
         dotted = f"{self.below_root}.{name}" if self.below_root else name
-        if name.startswith("__") or _is_internal(reader) or namespace.is_facades_own(dotted):
+        if name.startswith("__") or _is_internal(reader) or is_facades_own(dotted):
             return self.native(name)
         return self.read(name, reader)
 
@@ -204,6 +207,12 @@ class EmulatedModule(ModuleType):
         if name.startswith("__") or _is_internal(sys._getframe(1)):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :]), name)
+
+
+def is_facades_own(dotted: str) -> bool:
+    """Whether the facade has `dotted` for itself, as ``cli`` or ``patch``: no module or name of FlashInfer's."""
+    top = dotted.partition(".")[0]
+    return namespace.is_own_name(top) or top in _OWN_MODULES
 
 
 def _written_for(release: str) -> AsRelease:
