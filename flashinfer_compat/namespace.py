@@ -145,7 +145,7 @@ class MirroredModule(ModuleType):
             names.update(_reference().names(_below_root(self.__name__)))
         elif selected.release is not None:
             native = _native_module(self)
-            names.update(dir(native) if native else (), _bound_names(_below_root(self.__name__)))
+            names.update(dir(native) if native else (), bound_names(_below_root(self.__name__)))
         return sorted(names)
 
 
@@ -173,6 +173,12 @@ def is_own_name(name: str) -> bool:
     return name in _own
 
 
+def is_replaced(value: Any) -> bool:
+    """Whether a callable in the place of FlashInfer's is a program's own, of which FlashInfer's lines say nothing."""
+    module = getattr(value, "__module__", None)
+    return callable(value) and not (isinstance(module, str) and module.partition(".")[0] in (NATIVE_ROOT, ROOT))
+
+
 def native_module(dotted: str) -> ModuleType | None:
     """FlashInfer's own module of that name, imported; None where it has none, or cannot import it."""
     try:
@@ -186,7 +192,9 @@ def _resolve(module: MirroredModule, name: str) -> Any:
     if selected.reference:
         return _resolve_reference(module, name, dotted)
     if dotted in adapter().names:
-        value = adapter().bind(dotted, native_object(dotted), facade_object)
+        value = native_object(dotted)
+        if not is_replaced(value):
+            value = adapter().bind(dotted, value, facade_object)
         if value is not MISSING:
             return value
     try:
@@ -282,7 +290,7 @@ def bound_name(native: Any) -> str | None:
     return None
 
 
-def _bound_names(module: str) -> set[str]:
+def bound_names(module: str) -> set[str]:
     """What the adapter adds to or keeps in FlashInfer's `module`."""
     found = set()
     for dotted in adapter().names:

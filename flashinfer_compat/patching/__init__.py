@@ -35,7 +35,11 @@ def patch(as_release: str | None = None) -> None:
                 )
             return
         if namespace.selected.release is None:
-            raise UnsupportedRelease(namespace.NOTHING_INSTALLED)
+            raise UnsupportedRelease(
+                "There is no FlashInfer to patch: the facade runs in plain PyTorch here, as it was told to."
+                if namespace.selected.reference
+                else namespace.NOTHING_INSTALLED
+            )
         started = modules.Patch(as_release)
         imports.watch(started)
         workers.patch_started_processes(as_release)
@@ -50,6 +54,10 @@ def patch(as_release: str | None = None) -> None:
                     CompatWarning,
                     stacklevel=2,
                 )
+
+
+def is_patched() -> bool:
+    return _active is not None
 
 
 def unpatch() -> None:

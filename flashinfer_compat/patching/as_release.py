@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -27,6 +28,9 @@ class AsRelease:
             known = ", ".join(supported.version for supported in RELEASES)
             raise CompatError(f"FlashInfer {release} is no release to write code against. Supported: {known}.")
         self.release = release
+        #: What each of the facade's objects has become.
+        self._made: dict[Any, Any] = {}
+        self._lock = threading.RLock()
         self._surface = store.open_surface(release)
         installed = namespace.selected.release
         self._installed = store.open_surface(installed.version if installed else RELEASES[-1].version)
@@ -38,13 +42,26 @@ class AsRelease:
         return set(self._signatures)
 
     def apply(self, value: Any, dotted: str) -> Any:
-        """`value`, the facade's object for a dotted name, taking what the release took."""
+        """`value`, the facade's object for a dotted name, taking what the release took: one for all names that it has.
+
+        It is pickled by that name in FlashInfer, where a process that is patched alike has it.
+        """
         found = self._installed.find(dotted) or self._surface.find(dotted)
         signatures = self._signatures.get(_below_root(found.dotted)) if found else None
         if signatures is None:
             return value
+        with self._lock:
+            if value not in self._made:
+                self._made[value] = self._written(value, signatures, dotted)
+        return self._made[value]
+
+    def _written(self, value: Any, signatures: Signatures, dotted: str) -> Any:
+        module, _, name = f"{PACKAGE}.{dotted}".rpartition(".")
         if not isinstance(value, type):
-            return written(value, signatures[""], dotted, self.release)
+            function = written(value, signatures[""], dotted, self.release)
+            if function is not value:
+                function.__module__ = module
+            return function
         methods = {}
         for method, parameters in signatures.items():
             original = getattr(value, method)
@@ -53,7 +70,7 @@ class AsRelease:
                 methods[method] = adapted
         if not methods:
             return value
-        names = {"__module__": value.__module__, "__qualname__": value.__qualname__, "__doc__": value.__doc__}
+        names = {"__module__": module, "__qualname__": name, "__doc__": value.__doc__}
         return type(value)(value.__name__, (value,), {**names, **methods})
 
     def _differing(self, others: Sequence[Surface]) -> Iterator[tuple[str, Signatures]]:

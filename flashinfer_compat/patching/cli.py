@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
 from ..errors import CompatError
-from . import patch, startup
+from . import patch, program, startup
 
 
 class _Run(click.Command):
@@ -41,23 +39,17 @@ def run(as_release: str | None, module: str | None, arguments: tuple[str, ...]) 
         patch(as_release)
     except CompatError as error:
         raise click.ClickException(str(error)) from error
-    if module is not None:
-        sys.argv = [module, *arguments]
-        sys.path.insert(0, "")
-        _execute(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
-        return
-    script = Path(arguments[0])
-    if not script.exists():
-        raise click.UsageError(f"There is no {script}.")
-    sys.argv = list(arguments)
-    sys.path.insert(0, str(script.resolve().parent))
-    _execute(lambda: runpy.run_path(str(script), run_name="__main__"))
+    try:
+        found = program.module(module) if module is not None else program.script(arguments[0])
+    except program.NoProgram as error:
+        raise click.ClickException(str(error)) from error
+    _execute(lambda: found.run(list(arguments if module is not None else arguments[1:])))
 
 
-def _execute(program: Callable[[], object]) -> None:
+def _execute(run_it: Callable[[], object]) -> None:
     """Run it; what click would tell in its own way ends it as it ends any program."""
     try:
-        program()
+        run_it()
     except (EOFError, KeyboardInterrupt, OSError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None

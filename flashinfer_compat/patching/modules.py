@@ -111,9 +111,13 @@ class _Dressed:
         for name in {*exported, *names}:
             if type(self.module) is self.plain:
                 # A class of its own, so that a name can be a descriptor in it.
-                self.module.__class__ = type(self.plain.__name__, (self.plain,), {})
+                self.module.__class__ = type(self.plain.__name__, (self.plain,), {"__dir__": self.listed})
             if name not in vars(type(self.module)):
                 setattr(type(self.module), name, _AdaptedName(self, name))
+
+    def listed(self) -> list[str]:
+        """What ``dir`` tells of the module."""
+        return sorted({*self.plain.__dir__(self.module), *namespace.bound_names(self.below_root)})
 
     def undo(self) -> None:
         self.module.__class__ = self.plain
@@ -138,7 +142,9 @@ class _Dressed:
         reader = sys._getframe(1)
         # What of the facade is no module or name of FlashInfer's does not become one.
         dotted = f"{self.below_root}.{name}" if self.below_root else name
-        if name.startswith("__") or _is_internal(reader) or is_facades_own(dotted):
+        adapted = vars(type(self.module)).get(name)
+        deleted = isinstance(adapted, _AdaptedName) and adapted.assigned
+        if name.startswith("__") or deleted or _is_internal(reader) or is_facades_own(dotted):
             return self.native(name)
         return self.read(name, reader)
 
@@ -159,7 +165,8 @@ class _AdaptedName:
         self.dressed, self.name = dressed, name
         self.original = vars(dressed.module).get(name, MISSING)
         self.given: Any = MISSING
-        self.assigned = False
+        #: Whether the program has put something of its own there, or nothing.
+        self.assigned = namespace.is_replaced(self.original)
 
     def __get__(self, module: ModuleType | None, kind: type | None = None) -> Any:
         if module is None:
@@ -178,18 +185,25 @@ class _AdaptedName:
         return value
 
     def __set__(self, module: ModuleType, value: Any) -> None:
-        if value is self.given or value is self.original:
+        if value is self.given:
             self._restore(module)
         elif isinstance(value, ModuleType) and value.__name__ == f"{module.__name__}.{self.name}":
             vars(module)[self.name] = value  # the import system's doing
         else:
+            if namespace.is_replaced(self.original) and not namespace.is_replaced(value):
+                self.original = value  # what the program had replaced before patch()
             vars(module)[self.name] = value
-            self.assigned = True
+            self.assigned = value is not self.original or namespace.is_replaced(value)
 
     def __delete__(self, module: ModuleType) -> None:
-        if not self.assigned:
-            raise AttributeError(f"{self.name!r} of {module.__name__!r} is FlashInfer's own")
-        self._restore(module)
+        held = vars(module).get(self.name, MISSING)
+        if self.assigned and held is MISSING:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {self.name!r}")
+        if held is self.original:
+            vars(module).pop(self.name, None)
+            self.assigned = True
+        else:
+            self._restore(module)
 
     def _restore(self, module: ModuleType) -> None:
         self.assigned = False
@@ -204,9 +218,15 @@ class EmulatedModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         # The facade looks here for FlashInfer's own, of which there is none.
-        if name.startswith("__") or _is_internal(sys._getframe(1)):
+        if (name.startswith("__") and name != "__all__") or _is_internal(sys._getframe(1)):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :]), name)
+        return getattr(self._facades(), name)
+
+    def __dir__(self) -> list[str]:
+        return [] if _is_internal(sys._getframe(1)) else dir(self._facades())
+
+    def _facades(self) -> ModuleType:
+        return importlib.import_module(_ROOT + self.__name__[len(_NATIVE) :])
 
 
 def is_facades_own(dotted: str) -> bool:

@@ -1,30 +1,39 @@
-"""Patching from the interpreter's start: a ``.pth`` file that `enable` writes, and ``FLASHINFER_COMPAT_PATCH``."""
+"""Patching from the interpreter's start: the ``.pth`` file that `enable` writes, and ``FLASHINFER_COMPAT_PATCH``."""
 
 from __future__ import annotations
 
 import os
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
+
+from ..errors import CompatError
+from . import is_patched, patch
 
 FILE = "flashinfer_compat.pth"
 #: "1", or the release that the code was written against.
 VARIABLE = "FLASHINFER_COMPAT_PATCH"
+_FIRST_IMPORT = Path(__file__).with_name("first_import.py")
 # One line, run by `site` in every interpreter: it must cost nothing and hold no error where the variable is not set.
+# The path is written down, since the facade may lie in a folder that comes to sys.path later.
 _LINE = (
-    f"import os; os.environ.get({VARIABLE!r}) and "
-    "__import__('importlib.util', fromlist=['find_spec']).find_spec('flashinfer_compat') and "
-    "__import__('flashinfer_compat.patching.startup', fromlist=['patch_as_told']).patch_as_told()\n"
+    f"import os; os.environ.get({VARIABLE!r}, '0') in ('', '0') or "
+    f"exec(open({str(_FIRST_IMPORT)!r}, encoding='utf-8').read(), {{}})\n"
 )
 
 
 def patch_as_told() -> None:
-    """Patch as ``FLASHINFER_COMPAT_PATCH`` says: "1", a release, "0" or nothing."""
-    from .. import namespace
-    from . import patch
+    """Patch as ``FLASHINFER_COMPAT_PATCH`` says, unless the program has done so itself or there is no FlashInfer.
 
-    told = os.environ.get(VARIABLE, "0")
-    if told != "0" and namespace.selected.release is not None:
+    Raises `CompatError` for a value that is neither "1" nor "0" nor a release.
+    """
+    told = os.environ.get(VARIABLE, "0").strip()
+    if told in ("", "0") or is_patched() or find_spec("flashinfer") is None:
+        return
+    try:
         patch(None if told == "1" else told)
+    except CompatError as error:
+        raise type(error)(f"{VARIABLE} is {told!r}: {error}") from error
 
 
 def enable() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ Fresh = Callable[..., Any]
 TREE = str(Path(flashinfer_compat.__path__[0]).parent)
 
 
-def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), TREE)))
     return subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
         env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
@@ -197,6 +199,73 @@ def test_what_is_assigned_reaches_flashinfer_and_can_be_put_back(fresh: Fresh) -
     assert fresh(assign) == [True] * 6
 
 
+def test_what_was_replaced_before_the_patch_stays_the_programs(fresh: Fresh) -> None:
+    """FlashInfer's lines say nothing of it; taken back, or put back from before, the name is the facade's."""
+
+    def replaced() -> Any:
+        import flashinfer.sampling as sampling
+
+        native = sampling.top_k_sampling_from_probs
+        sampling.top_k_sampling_from_probs = len
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        told = [sampling.top_k_sampling_from_probs is len]
+        sampling.top_k_sampling_from_probs = native
+        told += [sampling.top_k_sampling_from_probs.__module__, vars(sampling)["top_k_sampling_from_probs"] is native]
+        sampling.top_k_sampling_from_probs = len
+        flashinfer_compat.unpatch()
+        told += [sampling.top_k_sampling_from_probs is len]
+        flashinfer_compat.patch()
+        told += [sampling.top_k_sampling_from_probs is len]
+        return told
+
+    assert fresh(replaced) == [True, "flashinfer_compat.sampling", True, True, True]
+
+
+def test_a_name_is_deleted_and_put_back(fresh: Fresh) -> None:
+    """As monkeypatch.delattr does, to see what an engine does without it: a name of FlashInfer's, and one supplied."""
+
+    def deleted() -> Any:
+        import pytest
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer.prefill
+
+        told = []
+        for name in ("BatchPrefillWithPagedKVCacheWrapper", "fast_prefill_plan"):
+            before = getattr(flashinfer.prefill, name)
+            held = vars(flashinfer.prefill).get(name)
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                monkeypatch.delattr(flashinfer.prefill, name)
+                told += [hasattr(flashinfer.prefill, name), name in vars(flashinfer.prefill)]
+            told += [getattr(flashinfer.prefill, name) is before, vars(flashinfer.prefill).get(name) is held]
+        return told
+
+    assert fresh(deleted) == [False, False, True, True] * 2
+
+
+def test_names_that_flashinfer_lacks_are_listed(fresh: Fresh, release: str) -> None:
+    def listed() -> Any:
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer.comm.trtllm_moe_alltoall as module
+        import flashinfer.prefill
+
+        everything: dict[str, Any] = {}
+        exec("from flashinfer.comm.trtllm_moe_alltoall import *", everything)
+        return [
+            "fast_prefill_plan" in dir(flashinfer.prefill),
+            "MoeAlltoAll" in dir(module),
+            "MoeAlltoAll" in everything,
+        ]
+
+    assert fresh(listed) == [True, True, True]
+
+
 def test_what_flashinfer_rebinds_to_an_adapted_object_is_the_facades(fresh: Fresh) -> None:
     """As a module does that fills in a name when it is first needed: the module has no name more than before."""
 
@@ -322,6 +391,70 @@ def test_what_follows_the_program_is_the_programs(tmp_path: Path, arguments: lis
     assert (done.returncode, done.stdout) == (0, f"{seen}\n"), done.stderr[-2000:]
 
 
+@pytest.mark.parametrize("how", ["script", "module", "folder"])
+def test_the_main_module_outlives_its_last_line(tmp_path: Path, how: str) -> None:
+    """Threads and exit handlers go on: what they pickle, or spawn, is the main module's."""
+    (tmp_path / "engine").mkdir()
+    source = (
+        "import atexit, multiprocessing, pickle, sys, threading\n"
+        "class Request: pass\n"
+        "def work(queue): queue.put(pickle.loads(pickle.dumps(Request())).__class__.__module__)\n"
+        "def later():\n"
+        "    threading.main_thread().join()\n"
+        "    print(type(pickle.loads(pickle.dumps(Request()))) is Request)\n"
+        "def start():\n"
+        "    queue = context.SimpleQueue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get())\n"
+        "    process.join()\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    if __spec__ is None or __spec__.name != '__main__': atexit.register(start)\n"
+        "    threading.Thread(target=later).start()\n"
+    )
+    (tmp_path / "engine" / "__main__.py").write_text(source)
+    (tmp_path / "engine" / "serve.py").write_text(source)
+    program = {"script": ["engine/serve.py"], "module": ["-m", "engine.serve"], "folder": ["engine"]}[how]
+    done = run_python("-m", "flashinfer_compat", "run", *program, cwd=tmp_path)
+    # A folder's is not imported by what it spawns, with or without `run`.
+    expected = "True\n" if how == "folder" else "True\n__mp_main__\n"
+    assert done.stdout == expected, done.stderr[-2000:]
+
+
+def test_the_main_module_looks_as_it_does_without_run(tmp_path: Path) -> None:
+    look = (
+        "import sys; print(__name__, __spec__ and __spec__.name, __package__, __file__, sys.argv, type(__loader__))\n"
+    )
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "__main__.py").write_text(look)
+    (tmp_path / "engine" / "__init__.py").write_text("")
+    (tmp_path / "serve").write_text(look)
+    with zipfile.ZipFile(tmp_path / "engine.pyz", "w") as archive:
+        archive.writestr("__main__.py", look)
+    for program in (["serve", "1"], ["engine"], ["engine.pyz", "-x"], ["-m", "engine", "2"], ["-m", "engine.__main__"]):
+        plain = run_python(*program, cwd=tmp_path)
+        under = run_python("-m", "flashinfer_compat", "run", *program, cwd=tmp_path)
+        assert (under.returncode, under.stdout) == (0, plain.stdout), under.stderr[-2000:]
+
+
+def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+    (tmp_path / "lacking").mkdir()
+    (tmp_path / "lacking" / "__init__.py").write_text("import no_such_package_of_its\n")
+    for program, told in (
+        (["-m", "no_such_module"], "Error: There is no module no_such_module that can be run.\n"),
+        (["-m", "sys"], "Error: There is no module sys that can be run.\n"),
+        (["no_such.py"], "Error: no_such.py cannot be run: No such file or directory.\n"),
+        (["lacking"], "Error: There is no module lacking that can be run.\n"),
+    ):
+        done = run_python("-m", "flashinfer_compat", "run", *program, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, told)
+    done = run_python("-m", "flashinfer_compat", "run", "-m", "lacking.serve", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "No module named 'no_such_package_of_its'" in done.stderr
+
+
 @pytest.mark.parametrize("error", ["EOFError('over')", "BrokenPipeError('gone')", "KeyboardInterrupt()"])
 def test_how_a_program_ends_is_told_as_ever(tmp_path: Path, error: str) -> None:
     (tmp_path / "program.py").write_text(f"import errno\nraise {error}\n")
@@ -386,6 +519,29 @@ def test_processes_that_it_starts_are_patched(tmp_path: Path, method: str) -> No
     assert (done.returncode, done.stdout) == (0, "flashinfer_compat.sampling\n"), done.stderr[-2000:]
 
 
+def test_what_a_fork_server_preloads_is_patched(tmp_path: Path) -> None:
+    (tmp_path / "preloaded.py").write_text(
+        "from flashinfer.sampling import top_k_sampling_from_probs as sample\nHELD = sample.__module__\n"
+    )
+    (tmp_path / "engine.py").write_text(
+        "import multiprocessing\n"
+        "def work(queue):\n"
+        "    import sys\n"
+        "    queue.put(['preloaded' in sys.modules, __import__('preloaded').HELD])\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('forkserver')\n"
+        "    context.set_forkserver_preload(['preloaded'])\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    print(queue.get(timeout=120))\n"
+        "    process.join()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), TREE])
+    done = run_python("-m", "flashinfer_compat", "run", str(tmp_path / "engine.py"), PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (0, "[True, 'flashinfer_compat.sampling']\n"), done.stderr[-2000:]
+
+
 def test_run_gives_a_program_its_arguments_and_its_exit_status(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
     script = tmp_path / "engine.py"
@@ -415,25 +571,76 @@ def test_a_release_that_nobody_wrote_code_against_is_refused(tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_the_start_up_file_patches_where_the_variable_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert startup.enable() == tmp_path / startup.FILE
-    look = (
-        f"import site, sys; site.addsitedir({str(tmp_path)!r}); print('flashinfer_compat' in sys.modules);"
+class TestStartUpFile:
+    """What `enable` writes, in an environment of which FlashInfer's folder comes to sys.path behind it."""
+
+    LOOK = (
+        "import sys; print('flashinfer_compat' in sys.modules); {also}"
         "import flashinfer.sampling; print(flashinfer.sampling.top_k_sampling_from_probs.__module__)"
     )
-    told = {}
-    for value in ("", "0.7.2"):
-        done = run_python("-c", look, **{startup.VARIABLE: value})
-        assert (done.returncode, done.stderr) == (0, "")
-        told[value] = done.stdout.split()
-    assert told == {
-        "": ["False", "flashinfer.sampling"],
-        "0.7.2": ["True", "flashinfer_compat.sampling"],
-    }
-    assert startup.disable() == tmp_path / startup.FILE
-    assert startup.disable() is None
-    assert list(tmp_path.iterdir()) == []
+
+    @pytest.fixture
+    def started(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+        monkeypatch.setattr(startup.sysconfig, "get_path", lambda name: str(tmp_path))
+        assert startup.enable() == tmp_path / startup.FILE
+        (tmp_path / "later.pth").write_text("".join(f"{path}\n" for path in [*filter(None, sys.path), TREE]))
+
+        def run(value: str, *, also: str = "", look: str = self.LOOK) -> subprocess.CompletedProcess[str]:
+            bare = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+            code = f"import site; site.addsitedir({str(tmp_path)!r}); {look.format(also=also)}"
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            return subprocess.run(
+                [str(bare), "-S", "-W", "ignore", "-c", code],
+                env={**environment, startup.VARIABLE: value},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        return run
+
+    @pytest.mark.parametrize(
+        ("value", "module"),
+        [
+            ("", "flashinfer.sampling"),
+            ("0", "flashinfer.sampling"),
+            ("1", "flashinfer_compat.sampling"),
+            (" 1", "flashinfer_compat.sampling"),
+            ("0.7.2", "flashinfer_compat.sampling"),
+        ],
+    )
+    def test_patches_as_the_variable_says(self, started: Callable[..., Any], value: str, module: str) -> None:
+        done = started(value)
+        assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["False", module])
+
+    @pytest.mark.parametrize("value", ["true", "v0.7.2", "0.6.9"])
+    def test_another_value_fails_at_each_import(self, started: Callable[..., Any], value: str) -> None:
+        """Not as an ImportError, which engines take for "not installed"; and no second import passes by it."""
+        look = (
+            "import flashinfer_compat as compat\nfor again in range(2):\n"
+            "    try:\n        import flashinfer\n"
+            "    except compat.CompatError as error:\n        print(isinstance(error, ImportError), error)\n"
+        )
+        done = started(value, look=f"exec({look!r})")
+        told = f"False FLASHINFER_COMPAT_PATCH is '{value}': FlashInfer {value} is no release to write code against."
+        assert done.returncode == 0, done.stderr
+        assert [line.startswith(told) for line in done.stdout.splitlines()] == [True, True]
+
+    def test_what_the_program_says_itself_comes_first(self, started: Callable[..., Any]) -> None:
+        also = "import flashinfer_compat.patching as p; p.patch('0.7.2'); "
+        done = started("1", also=also + "print(p._active.as_release); ")
+        assert (done.stderr, done.stdout.split()) == ("", ["False", "0.7.2", "flashinfer_compat.sampling"])
+
+    def test_an_environment_without_flashinfer(self, started: Callable[..., Any], tmp_path: Path) -> None:
+        (tmp_path / "later.pth").write_text(f"{TREE}\n")
+        look = "exec('try: import flashinfer\\nexcept ModuleNotFoundError as error: print(error)')"
+        done = started("1", look=look)
+        assert (done.stderr, done.stdout) == ("", "No module named 'flashinfer'\n")
+
+    def test_is_removed_again(self, started: Callable[..., Any], tmp_path: Path) -> None:
+        assert startup.disable() == tmp_path / startup.FILE
+        assert startup.disable() is None
+        assert started("1").stdout.split() == ["False", "flashinfer.sampling"]
 
 
 class TestAsRelease:
@@ -489,3 +696,25 @@ class TestAsRelease:
             ]
 
         assert fresh(look) == [5, True, {}]
+
+    def test_one_object_for_all_names_that_it_has(self, fresh: Fresh) -> None:
+        def same() -> Any:
+            import pickle
+
+            import flashinfer_compat
+
+            flashinfer_compat.patch(as_release="0.7.2")
+            import flashinfer
+            import flashinfer.comm.ulysses_topology
+            import flashinfer.quantization.fp4_quantization as defined
+
+            Topology = flashinfer.comm.UlyssesRankTopology
+            made = flashinfer.comm.ulysses_topology.UlyssesRankTopology(1)
+            return [
+                flashinfer.fp4_quantize is defined.fp4_quantize is flashinfer.quantization.fp4_quantize,
+                Topology is type(made),
+                made == Topology(1) == pickle.loads(pickle.dumps(made)),
+                pickle.loads(pickle.dumps(defined.fp4_quantize)) is flashinfer.fp4_quantize,
+            ]
+
+        assert fresh(same) == [True] * 4
