@@ -49,11 +49,24 @@ def install(chosen: selection.Selection, own: Mapping[str, str]) -> None:
 def adapter() -> Adapter:
     """The chosen adapter; `FeatureUnavailable` says what to install where there is no FlashInfer."""
     global _adapter
-    if selected.release is None:
-        raise FeatureUnavailable(NOTHING_INSTALLED)
     if _adapter is None:
-        _adapter = selected.release.adapter
+        release = choose_again().release
+        if release is None:
+            raise FeatureUnavailable(NOTHING_INSTALLED)
+        _adapter = release.adapter
     return _adapter
+
+
+def choose_again() -> selection.Selection:
+    """What is chosen, by what sys.path has now: a program may have changed it since it imported the facade.
+
+    The choice stands once a name of FlashInfer's was read.
+    """
+    global selected
+    if _adapter is None and not selected.reference and selection.installed_version() != selected.installed:
+        selected = selection.select()
+        vars(sys.modules[ROOT])["flashinfer_version"] = selected.installed
+    return selected
 
 
 NOTHING_INSTALLED = (
@@ -112,7 +125,7 @@ class MirroredModule(ModuleType):
             value = getattr(importlib.import_module(f"{ROOT}.{_own[name]}"), name)
         else:
             value = _resolve(self, name)
-        if callable(value) or isinstance(value, ModuleType):
+        if (callable(value) and not is_replaced(value)) or isinstance(value, ModuleType):
             return self.__dict__.setdefault(name, value)
         return value
 
@@ -215,7 +228,16 @@ def _resolve(module: MirroredModule, name: str) -> Any:
     if isinstance(native, ModuleType):
         return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
     bound = bound_name(native)
-    return facade_object(bound) if bound else native
+    return _bound_to(bound, native) if bound else native
+
+
+def _bound_to(dotted: str, native: Any) -> Any:
+    """The facade's object for `native`, even while a program has something of its own under its name."""
+    if native_object(dotted) is native:
+        return facade_object(dotted)
+    holder, _, name = dotted.rpartition(".")
+    value = adapter().bind(dotted, native, facade_object)
+    return vars(importlib.import_module(_joined(ROOT, holder))).setdefault(name, value)
 
 
 def _resolve_reference(module: MirroredModule, name: str, dotted: str) -> Any:
@@ -285,7 +307,10 @@ def bound_name(native: Any) -> str | None:
         if held is MISSING and name == getattr(native, "__name__", ""):
             # Exported lazily (PEP 562), and loaded by now: it is `native` itself, or something else of its name.
             held = native_object(dotted)
-        if held is native:
+        if held is native or (
+            # It is what the name was defined as, and something else was put there since.
+            getattr(native, "__qualname__", "") == name and getattr(native, "__module__", "") == holder.__name__
+        ):
             return dotted
     return None
 

@@ -12,6 +12,8 @@ from . import imports, modules, workers
 
 _lock = threading.RLock()
 _active: modules.Patch | None = None
+#: Whether patch() has been called at all: whoever takes it back means it.
+was_called = False
 
 
 def patch(as_release: str | None = None) -> None:
@@ -25,7 +27,7 @@ def patch(as_release: str | None = None) -> None:
     Raises `UnsupportedRelease` without FlashInfer and `CompatError` for an unknown `as_release`, or one other than that
     of the patch in force. Warns (`CompatWarning`) of modules that hold objects of FlashInfer's from before.
     """
-    global _active
+    global _active, was_called
     with _lock:
         if _active is not None:
             if _active.as_release != as_release:
@@ -34,7 +36,7 @@ def patch(as_release: str | None = None) -> None:
                     f"it as release {as_release}."
                 )
             return
-        if namespace.selected.release is None:
+        if namespace.choose_again().release is None:
             raise UnsupportedRelease(
                 "There is no FlashInfer to patch: the facade runs in plain PyTorch here, as it was told to."
                 if namespace.selected.reference
@@ -43,7 +45,7 @@ def patch(as_release: str | None = None) -> None:
         started = modules.Patch(as_release)
         imports.watch(started)
         workers.patch_started_processes(as_release)
-        _active = started
+        _active, was_called = started, True
         if namespace.NATIVE_ROOT in sys.modules:
             started.dress_loaded()
             if held := started.held_elsewhere():
@@ -56,8 +58,11 @@ def patch(as_release: str | None = None) -> None:
                 )
 
 
-def is_patched() -> bool:
-    return _active is not None
+def patch_as_parent(as_release: str | None) -> None:
+    """Patch as the parent process is; a fork server may have handed on an earlier patch of its."""
+    if _active is not None and _active.as_release != as_release:
+        unpatch()
+    patch(as_release)
 
 
 def unpatch() -> None:

@@ -6,13 +6,14 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
 from .. import namespace
 from ..adapters import RELEASES
 from ..bridges.signatures import GeneratedFunction
-from ..errors import CompatError
+from ..errors import CompatError, UnsupportedArgument
 from ..surfaces import store
 from ..surfaces.model import PACKAGE, Class, Found, Function, Kind, Parameter, Surface
 
@@ -31,11 +32,21 @@ class AsRelease:
         #: What each of the facade's objects has become.
         self._made: dict[Any, Any] = {}
         self._lock = threading.RLock()
-        self._surface = store.open_surface(release)
+
+    # Read when FlashInfer is there: only then it stands which release that is.
+    @cached_property
+    def _surface(self) -> Surface:
+        return store.open_surface(self.release)
+
+    @cached_property
+    def _installed(self) -> Surface:
         installed = namespace.selected.release
-        self._installed = store.open_surface(installed.version if installed else RELEASES[-1].version)
-        #: By the dotted name of the definition in the installed release.
-        self._signatures = dict(self._differing([self._installed, store.open_surface(RELEASES[-1].version)]))
+        return store.open_surface(installed.version if installed else RELEASES[-1].version)
+
+    @cached_property
+    def _signatures(self) -> dict[str, Signatures]:
+        """By the dotted name of the definition in the installed release."""
+        return dict(self._differing([self._installed, store.open_surface(RELEASES[-1].version)]))
 
     @property
     def names(self) -> set[str]:
@@ -127,14 +138,21 @@ def written(value: Callable[..., Any], parameters: Sequence[Parameter], name: st
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in accepted.values()):
         return value
     declared: dict[str, inspect.Parameter] = {}
-    for parameter in parameters:
+    last = max((at for at, parameter in enumerate(parameters) if parameter.name in accepted), default=-1)
+    gone: list[str] = []
+    for parameter in parameters[: last + 1]:
+        kind = inspect._ParameterKind(int(parameter.kind))
         if parameter.name in accepted:
             default = _default(parameter, accepted[parameter.name], name)
-            declared[parameter.name] = inspect.Parameter(
-                parameter.name, inspect._ParameterKind(int(parameter.kind)), default=default
-            )
+        elif parameter.positional:
+            # It keeps its place, so that those behind it keep theirs.
+            gone.append(parameter.name)
+            default = inspect.Parameter.empty if parameter.default is None else _GONE
+        else:
+            continue
+        declared[parameter.name] = inspect.Parameter(parameter.name, kind, default=default)
     ours, theirs = list(declared.values()), list(accepted.values())
-    if [(one.name, one.default) for one in ours] == [(one.name, one.default) for one in theirs[: len(ours)]]:
+    if [_taken(one) for one in ours] == [_taken(one) for one in theirs[: len(ours)]]:
         return value
     by_keyword = {
         key: parameter if key == "self" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -142,7 +160,28 @@ def written(value: Callable[..., Any], parameters: Sequence[Parameter], name: st
     }
     function = GeneratedFunction(value, by_keyword, name, release)
     function.parameters = {**declared, **{key: one for key, one in by_keyword.items() if key not in declared}}
+    for parameter_name in gone:
+        refuse = function.named("refuse", _refuse(f"{name}({parameter_name})", release))
+        function.check(f"if {parameter_name} is not {function.named('gone', _GONE)}: {refuse}()")
     return function.compiled()
+
+
+#: The default of a parameter that the installed release does not have any more.
+_GONE: Any = type("_Gone", (), {"__repr__": lambda self: "<gone>"})()
+
+
+def _taken(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return parameter.name, parameter.default, parameter.kind
+
+
+def _refuse(what: str, release: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise UnsupportedArgument(
+            f"{what}: FlashInfer {release} took it; installed is {namespace.selected.installed}, which has it no more. "
+            "Leave it out, and pass what comes behind it by keyword."
+        )
+
+    return refuse
 
 
 def _default(parameter: Parameter, accepted: inspect.Parameter, name: str) -> Any:

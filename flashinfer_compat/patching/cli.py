@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
 
 import click
 
@@ -41,18 +42,24 @@ def run(as_release: str | None, module: str | None, arguments: tuple[str, ...]) 
         raise click.ClickException(str(error)) from error
     try:
         found = program.module(module) if module is not None else program.script(arguments[0])
+        found.run(list(arguments if module is not None else arguments[1:]))
     except program.NoProgram as error:
         raise click.ClickException(str(error)) from error
-    _execute(lambda: found.run(list(arguments if module is not None else arguments[1:])))
-
-
-def _execute(run_it: Callable[[], object]) -> None:
-    """Run it; what click would tell in its own way ends it as it ends any program."""
-    try:
-        run_it()
-    except (EOFError, KeyboardInterrupt, OSError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # As of any program, and not in click's way.
+        told = error.with_traceback(_of_the_program(error.__traceback__))
+        sys.excepthook(type(told), told, told.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+
+
+def _of_the_program(traceback: TracebackType | None) -> TracebackType | None:
+    """`traceback` without what ran the program."""
+    here = str(Path(__file__).parent)
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith((here, "<frozen importlib")):
+        traceback = traceback.tb_next
+    return traceback
 
 
 @click.command()

@@ -31,6 +31,14 @@ def unwatch(patch: Patch) -> None:
                 vars(sys.modules[parent]).pop(child, None)
 
 
+def watched(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """`execute`, what executes FlashInfer's package, for one that was found before the watch began."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Watcher):
+            return finder.dressing(execute)
+    return execute
+
+
 class _Depth(threading.local):
     """How many of FlashInfer's modules the current thread is importing, one inside the other."""
 
@@ -50,18 +58,21 @@ class _Watcher(MetaPathFinder):
         if fullname.partition(".")[0] != namespace.NATIVE_ROOT:
             return None
         for finder in list(sys.meta_path):
-            spec = finder.find_spec(fullname, path, target) if not isinstance(finder, _Watcher) else None
+            # The import system passes over a finder of the old kind, too.
+            find: Any = None if isinstance(finder, _Watcher) else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find else None
             if spec is not None:
                 loader: Any = spec.loader
                 if loader is not None and "exec_module" not in vars(loader):
                     # The loader itself stays, with what others ask of it (source, resources).
-                    loader.exec_module = self._dressing(loader.exec_module)
+                    loader.exec_module = self.dressing(loader.exec_module)
                 return spec
         return None
 
-    def _dressing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def dressing(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         def exec_module(module: ModuleType) -> None:
             self.depth.value += 1
+            self.patch.leave(module)
             self.patch.executing.add(module)
             try:
                 execute(module)

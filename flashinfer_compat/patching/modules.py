@@ -50,6 +50,14 @@ class Patch:
                         dressed = self._dressed[name] = _Dressed(self, module)
                     dressed.adapt(lines.get(dressed.below_root, ()), adapted)
 
+    def leave(self, module: ModuleType) -> None:
+        """Undress a module of which the code is executed again."""
+        with self._lock:
+            dressed = self._dressed.get(module.__name__)
+            if dressed is not None and dressed.module is module:
+                del self._dressed[module.__name__]
+                dressed.undo()
+
     def undress(self) -> None:
         with self._lock:
             for dressed in self._dressed.values():
@@ -142,6 +150,8 @@ class _Dressed:
         reader = sys._getframe(1)
         # What of the facade is no module or name of FlashInfer's does not become one.
         dotted = f"{self.below_root}.{name}" if self.below_root else name
+        if name == "__all__" and self.own_getattr is None and not _is_internal(reader):
+            return [public for public in self.listed() if not public.startswith("_")]
         adapted = vars(type(self.module)).get(name)
         deleted = isinstance(adapted, _AdaptedName) and adapted.assigned
         if name.startswith("__") or deleted or _is_internal(reader) or is_facades_own(dotted):
@@ -172,12 +182,18 @@ class _AdaptedName:
         if module is None:
             return self
         reader = sys._getframe(1)
+        held = vars(module).get(self.name, MISSING)
+        if held is not self.original and not self.assigned:
+            # Put into the module's dictionary: by FlashInfer, or as unittest.mock.patch.dict does it.
+            if namespace.is_replaced(held):
+                return held
+            self.original, self.given = held, MISSING
         if self.assigned or _is_internal(reader):
             return self.dressed.native(self.name)
         if self.given is not MISSING:
             return self.given
         value = self.dressed.read(self.name, reader)
-        if callable(value):
+        if callable(value) and not namespace.is_replaced(value):
             self.given = value
             if value is vars(module).get(self.name):
                 # Native here: from now on as plain as without the patch.

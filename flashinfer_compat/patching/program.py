@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -28,11 +29,13 @@ class Program(NamedTuple):
     def run(self, arguments: list[str]) -> None:
         main = ModuleType("__main__")
         vars(main).update(
+            __annotations__={},
+            __builtins__=builtins,
+            __cached__=self.spec.cached if self.spec else None,
             __file__=self.file,
             __loader__=self.loader,
-            __builtins__=__builtins__,
-            __spec__=self.spec,
             __package__=self.spec.parent if self.spec else None,
+            __spec__=self.spec,
         )
         sys.modules["__main__"] = main
         sys.argv = [self.name, *arguments]
@@ -41,7 +44,7 @@ class Program(NamedTuple):
 
 def module(name: str) -> Program:
     """A module, or a package's ``__main__``, as ``python -m name`` runs it. Raises `NoProgram`."""
-    sys.path.insert(0, str(Path.cwd()))
+    _look_first_in(str(Path.cwd()))
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -58,16 +61,23 @@ def script(path: str) -> Program:
     folder = str(Path(path).absolute())
     spec = PathFinder.find_spec("__main__", [folder])
     if spec is not None or Path(path).is_dir():
-        sys.path.insert(0, folder)
+        _look_first_in(folder)
         return _of_module(spec, path)._replace(name=path)
     # Beside the file itself, where `path` is a link to it.
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    loader = SourceFileLoader("__main__", path)
+    _look_first_in(str(Path(path).resolve().parent))
+    file = str(Path(path).absolute())
+    loader = SourceFileLoader("__main__", file)
     try:
-        source = loader.get_data(path)
+        source = loader.get_data(file)
     except OSError as error:
         raise NoProgram(f"{path} cannot be run: {error.strerror}.") from error
-    return Program(loader.source_to_code(source, path), loader, str(Path(path).absolute()), None, path)
+    return Program(loader.source_to_code(source, file), loader, file, None, path)
+
+
+def _look_first_in(folder: str) -> None:
+    """In the place of this program's own folder, as the interpreter does it; not with ``-P``."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
 
 
 def _of_module(spec: ModuleSpec | None, name: str) -> Program:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+from .. import patching
 from ..errors import CompatError
-from . import is_patched, patch
+from . import imports
 
 FILE = "flashinfer_compat.pth"
 #: "1", or the release that the code was written against.
@@ -22,18 +24,18 @@ _LINE = (
 )
 
 
-def patch_as_told() -> None:
-    """Patch as ``FLASHINFER_COMPAT_PATCH`` says, unless the program has done so itself or there is no FlashInfer.
+def patched_as_told(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """What executes FlashInfer's package, as ``FLASHINFER_COMPAT_PATCH`` says, or the program's own `patch` before.
 
     Raises `CompatError` for a value that is neither "1" nor "0" nor a release.
     """
     told = os.environ.get(VARIABLE, "0").strip()
-    if told in ("", "0") or is_patched() or find_spec("flashinfer") is None:
-        return
-    try:
-        patch(None if told == "1" else told)
-    except CompatError as error:
-        raise type(error)(f"{VARIABLE} is {told!r}: {error}") from error
+    if told not in ("", "0") and not patching.was_called:
+        try:
+            patching.patch(None if told == "1" else told)
+        except CompatError as error:
+            raise type(error)(f"{VARIABLE} is {told!r}: {error}") from error
+    return imports.watched(execute)
 
 
 def enable() -> Path:

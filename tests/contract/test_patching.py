@@ -14,6 +14,8 @@ import pytest
 
 import flashinfer_compat
 from flashinfer_compat.patching import startup
+from flashinfer_compat.patching.as_release import written
+from flashinfer_compat.surfaces.model import Parameter
 
 Fresh = Callable[..., Any]
 TREE = str(Path(flashinfer_compat.__path__[0]).parent)
@@ -223,6 +225,82 @@ def test_what_was_replaced_before_the_patch_stays_the_programs(fresh: Fresh) -> 
     assert fresh(replaced) == [True, "flashinfer_compat.sampling", True, True, True]
 
 
+def test_reading_while_a_name_is_replaced_settles_nothing(fresh: Fresh) -> None:
+    """Not of FlashInfer's other name for it, nor of the facade's, nor where the module's dictionary was written to."""
+
+    def read() -> Any:
+        from unittest import mock
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer
+        import flashinfer.sampling as sampling
+
+        told = []
+        with mock.patch("flashinfer.sampling.top_k_sampling_from_probs", len):
+            told.append(flashinfer.top_k_sampling_from_probs.__module__)
+        told.append(flashinfer.top_k_sampling_from_probs is sampling.top_k_sampling_from_probs)
+        with mock.patch("flashinfer.sampling.top_p_sampling_from_probs", len):
+            told.append(flashinfer_compat.sampling.top_p_sampling_from_probs is len)
+        told.append(sampling.top_p_sampling_from_probs is flashinfer_compat.sampling.top_p_sampling_from_probs)
+        told.append(sampling.top_p_sampling_from_probs.__module__)
+        for _ in range(2):
+            with mock.patch.dict(vars(sampling), {"min_p_sampling_from_probs": len}):
+                told.append(sampling.min_p_sampling_from_probs is len)
+            told.append(sampling.min_p_sampling_from_probs.__module__)
+        return told
+
+    facades = "flashinfer_compat.sampling"
+    assert fresh(read) == [facades, True, True, True, facades, True, facades, True, facades]
+
+
+def test_a_reloaded_module_is_dressed_anew(fresh: Fresh) -> None:
+    def reload() -> Any:
+        import importlib
+        from unittest import mock
+
+        import flashinfer_compat
+
+        flashinfer_compat.patch()
+        import flashinfer.sampling as sampling
+
+        told = [sampling.top_k_renorm_probs.__module__]
+        importlib.reload(sampling)
+        told.append(sampling.top_k_renorm_probs.__module__)
+        with mock.patch("flashinfer.sampling.top_k_renorm_probs", len):
+            told.append(sampling.top_k_renorm_probs is len)
+        told.append(sampling.top_k_renorm_probs.__module__)
+        flashinfer_compat.unpatch()
+        return [*told, sampling.top_k_renorm_probs.__module__]
+
+    facades = "flashinfer_compat.sampling"
+    assert fresh(reload) == [facades, facades, True, facades, "flashinfer.sampling"]
+
+
+def test_the_release_is_that_of_the_path_when_flashinfer_is_imported(fresh: Fresh, release: str) -> None:
+    """A program may put another FlashInfer first, or the only one, once the facade is imported and has patched."""
+
+    def chosen() -> Any:
+        import sys
+
+        path = list(sys.path)
+        sys.path[:] = [each for each in path if "site-packages" not in each]
+        import flashinfer_compat
+
+        before = flashinfer_compat.flashinfer_version
+        sys.path[:] = path
+        flashinfer_compat.patch()
+        __import__("flashinfer.sampling")
+
+        report = flashinfer_compat.report()
+        return [before, report["adapter"], flashinfer_compat.flashinfer_version == report["flashinfer"]]
+
+    before, adapter, same = fresh(chosen)
+    assert (adapter, same) == (release, True)
+    assert before in (None, release)  # the wheel's folder may be called otherwise
+
+
 def test_a_name_is_deleted_and_put_back(fresh: Fresh) -> None:
     """As monkeypatch.delattr does, to see what an engine does without it: a name of FlashInfer's, and one supplied."""
 
@@ -324,7 +402,7 @@ def test_a_module_that_another_thread_is_executing_is_left_to_it(fresh: Fresh) -
         spec = watcher.find_spec("flashinfer.green_ctx", flashinfer.__path__)
         module = importlib.util.module_from_spec(spec)
         importlib.sys.modules[spec.name] = module
-        executed = watcher._dressing(lambda module: (inside.set(), go_on.wait(60)))
+        executed = watcher.dressing(lambda module: (inside.set(), go_on.wait(60)))
         thread = threading.Thread(target=executed, args=(module,))
         thread.start()
         inside.wait(60)
@@ -441,6 +519,7 @@ def test_the_main_module_looks_as_it_does_without_run(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "lacking").mkdir()
     (tmp_path / "lacking" / "__init__.py").write_text("import no_such_package_of_its\n")
+    (tmp_path / "broken.py").write_text("x = = 1\n")
     for program, told in (
         (["-m", "no_such_module"], "Error: There is no module no_such_module that can be run.\n"),
         (["-m", "sys"], "Error: There is no module sys that can be run.\n"),
@@ -449,6 +528,9 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     ):
         done = run_python("-m", "flashinfer_compat", "run", *program, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (1, told)
+    plain = run_python("broken.py", cwd=tmp_path)
+    done = run_python("-m", "flashinfer_compat", "run", "broken.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, plain.stderr)
     done = run_python("-m", "flashinfer_compat", "run", "-m", "lacking.serve", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
@@ -517,6 +599,56 @@ def test_processes_that_it_starts_are_patched(tmp_path: Path, method: str) -> No
     )
     done = run_python("-m", "flashinfer_compat", "run", str(script))
     assert (done.returncode, done.stdout) == (0, "flashinfer_compat.sampling\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_child_has_its_parents_latest_patch_and_path(tmp_path: Path, method: str) -> None:
+    """A fork server hands on the patch of its start; sys.path may hold what is no string."""
+    (tmp_path / "engine.py").write_text(
+        "import multiprocessing, pathlib, sys\n"
+        "def work(queue):\n"
+        "    from flashinfer.quantization import fp4_quantize\n"
+        "    import inspect\n"
+        "    queue.put(inspect.signature(fp4_quantize).parameters['backend'].default)\n"
+        "def told():\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    process.join()\n"
+        "    return queue.get(timeout=5), process.exitcode\n"
+        "if __name__ == '__main__':\n"
+        "    import flashinfer_compat\n"
+        f"    context = multiprocessing.get_context({method!r})\n"
+        "    if sys.argv[1] == 'spawn': sys.path.append(pathlib.Path('nowhere'))\n"
+        "    flashinfer_compat.patch()\n"
+        "    print(told())\n"
+        "    flashinfer_compat.unpatch()\n"
+        "    flashinfer_compat.patch('0.7.2')\n"
+        "    print(told())\n"
+    )
+    done = run_python(str(tmp_path / "engine.py"), method)
+    assert (done.returncode, done.stdout) == (0, "('auto', 0)\n('cuda', 0)\n"), done.stderr[-2000:]
+
+
+def test_what_others_put_around_the_preparation_stays(fresh: Fresh) -> None:
+    """As coverage.py does for the processes that a program starts."""
+
+    def around() -> Any:
+        from multiprocessing import spawn
+
+        import flashinfer_compat
+
+        own = spawn.get_preparation_data
+        flashinfer_compat.patch()
+        ours = spawn.get_preparation_data
+        spawn.get_preparation_data = lambda name: {**ours(name), "coverage": 1}
+        flashinfer_compat.unpatch()
+        told = [sorted({"coverage", "flashinfer_compat"} & {*spawn.get_preparation_data("x")})]
+        flashinfer_compat.patch()
+        told.append(sorted({"coverage", "flashinfer_compat"} & {*spawn.get_preparation_data("x")}))
+        return [*told, spawn.get_preparation_data is own]
+
+    assert fresh(around) == [["coverage"], ["coverage", "flashinfer_compat"], False]
 
 
 def test_what_a_fork_server_preloads_is_patched(tmp_path: Path) -> None:
@@ -631,6 +763,35 @@ class TestStartUpFile:
         done = started("1", also=also + "print(p._active.as_release); ")
         assert (done.stderr, done.stdout.split()) == ("", ["False", "0.7.2", "flashinfer_compat.sampling"])
 
+    def test_an_import_beside_the_facades_own(self, started: Callable[..., Any]) -> None:
+        """Another thread is importing the facade, and has not chosen yet."""
+        look = (
+            "import sys, threading\n"
+            "go, inside = threading.Event(), threading.Event()\n"
+            "def slowly(event, arguments):\n"
+            "    if event == 'import' and arguments[0] == 'flashinfer_compat.support':\n"
+            "        inside.set(); go.wait(60)\n"
+            "sys.addaudithook(slowly)\n"
+            "thread = threading.Thread(target=__import__, args=('flashinfer_compat',))\n"
+            "thread.start(); inside.wait(60)\n"
+            "timer = threading.Timer(0.5, go.set); timer.start()\n"
+            "import flashinfer.sampling\n"
+            "thread.join(); print(flashinfer.sampling.top_k_sampling_from_probs.__module__)\n"
+        )
+        done = started("1", look=f"exec({look!r})")
+        assert (done.stderr, done.stdout) == ("", "flashinfer_compat.sampling\n")
+
+    def test_a_question_before_flashinfer_is_there(self, started: Callable[..., Any], tmp_path: Path) -> None:
+        paths = [each for each in sys.path if each]
+        (tmp_path / "later.pth").write_text(f"{TREE}\n")
+        also = f"import importlib.util; print(importlib.util.find_spec('flashinfer')); sys.path += {paths!r}; "
+        done = started("1", also=also)
+        assert (done.stderr, done.stdout.split()) == ("", ["False", "None", "flashinfer_compat.sampling"])
+
+    def test_an_unpatch_of_the_programs_is_meant(self, started: Callable[..., Any]) -> None:
+        done = started("1", also="import flashinfer_compat as c; c.patch(); c.unpatch(); ")
+        assert (done.stderr, done.stdout.split()) == ("", ["False", "flashinfer.sampling"])
+
     def test_an_environment_without_flashinfer(self, started: Callable[..., Any], tmp_path: Path) -> None:
         (tmp_path / "later.pth").write_text(f"{TREE}\n")
         look = "exec('try: import flashinfer\\nexcept ModuleNotFoundError as error: print(error)')"
@@ -718,3 +879,23 @@ class TestAsRelease:
             ]
 
         assert fresh(same) == [True] * 4
+
+    def test_a_place_that_is_gone_is_kept(self) -> None:
+        """So that a later argument does not take it; and a parameter's kind counts, not only its name."""
+
+        def now(first: int, last: int = 3, *, added: int = 5) -> tuple[int, int, int]:
+            return first, last, added
+
+        then = tuple(
+            Parameter(name, default=default)
+            for name, default in (("first", None), ("gone", "1"), ("last", "3"), ("added", "5"))
+        )
+        function = written(now, then, "module.now", "0.7.2")
+        assert function(1, last=4) == (1, 4, 5)
+        assert function(1, added=6) == (1, 3, 6)
+        with pytest.raises(
+            flashinfer_compat.UnsupportedArgument, match=r"module\.now\(gone\): FlashInfer 0\.7\.2 took it"
+        ):
+            function(1, 2, 4)
+        without = (Parameter("first"), Parameter("last", default="3"), Parameter("added", default="5"))
+        assert written(now, without, "module.now", "0.7.2")(1, 2, 4) == (1, 2, 4)
