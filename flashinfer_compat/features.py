@@ -85,7 +85,7 @@ def supports(feature: str) -> Support:
         if found is None:
             raise _unknown(feature)
         return found
-    if namespace.selected.release is None:
+    if namespace.choose_again().release is None:
         return Support.UNAVAILABLE
     asked = _Asked(feature)
     if asked.holder_is_missing or asked.absence:
@@ -112,7 +112,7 @@ def report() -> dict[str, Any]:
     ``gates`` are the outcomes of what published engines look for before they use it, by FlashInfer's names.
     ``backend`` is "flashinfer", "reference" where the contract runs in plain PyTorch, or None.
     """
-    selected = namespace.selected
+    selected = namespace.choose_again()
     return {
         "backend": selected.backend,
         "flashinfer": selected.installed,
@@ -125,7 +125,7 @@ def report() -> dict[str, Any]:
 
 def explain(name: str) -> str:
     """What becomes of `name` here, a line for each difference: outcome, how it is bridged, the upstream source."""
-    selected = namespace.selected
+    selected = namespace.choose_again()
     if selected.reference:
         return f"{name}: {supports(name)} by the reference in plain PyTorch, which takes the place of FlashInfer"
     if selected.release is None:

@@ -156,7 +156,7 @@ class MirroredModule(ModuleType):
             names.update(_own)
         if selected.reference:
             names.update(_reference().names(_below_root(self.__name__)))
-        elif selected.release is not None:
+        elif choose_again().release is not None:
             native = _native_module(self)
             names.update(dir(native) if native else (), bound_names(_below_root(self.__name__)))
         return sorted(names)
@@ -360,7 +360,7 @@ def _native_module(module: MirroredModule) -> ModuleType | None:
 
 def _native_holder(module: MirroredModule, name: str) -> ModuleType | None:
     """FlashInfer's module, if it holds `name` and the adapter leaves that name alone."""
-    if selected.release is None:
+    if choose_again().release is None:
         return None
     if _joined(_below_root(module.__name__), name) in adapter().names:
         return None
@@ -391,7 +391,7 @@ class _Finder(MetaPathFinder, Loader):
         dotted = _below_root(fullname)
         if selected.reference:
             return self._reference_spec(fullname, dotted)
-        if selected.release is None:
+        if choose_again().release is None:
             raise UnsupportedRelease(NOTHING_INSTALLED)
         if _module_exists(dotted) or any(
             # What FlashInfer has in a module that it does not have needs no asking.

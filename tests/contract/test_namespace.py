@@ -852,3 +852,34 @@ def test_0_7_3_is_settled_by_the_installed_signatures(fresh: Any) -> None:
         "one sink wrapper": True,
         "a decode wrapper": True,
     }
+
+
+@pytest.mark.parametrize("first", ["supports", "import", "dir", "explain"])
+def test_a_flashinfer_that_comes_to_the_path_later(fresh: Any, first: str, release: str) -> None:
+    """Its folder may be added by a program, or by a start-up file behind ours: nothing was read, so nothing stands."""
+
+    def later(first: str) -> Any:
+        import importlib.metadata
+        import sys
+
+        path, version = list(sys.path), importlib.metadata.version
+        sys.path[:] = [each for each in path if "site-packages" not in each]
+
+        def none(name: str) -> str:
+            raise importlib.metadata.PackageNotFoundError(name)
+
+        importlib.metadata.version = none
+        import flashinfer_compat
+
+        before = [flashinfer_compat.flashinfer_version, str(flashinfer_compat.supports("prefill.uniform_q_len"))]
+        sys.path[:], importlib.metadata.version = path, version
+        if first == "import":
+            import flashinfer_compat.sampling
+        elif first == "dir":
+            assert "BatchPrefillWithPagedKVCacheWrapper" in dir(flashinfer_compat)
+        else:
+            getattr(flashinfer_compat, first)("prefill.uniform_q_len")
+        report = flashinfer_compat.report()
+        return [*before, report["adapter"], report["flashinfer"] == flashinfer_compat.flashinfer_version]
+
+    assert fresh(later, first) == [None, "unavailable", release, True]
