@@ -731,6 +731,14 @@ class TestStartUpFile:
 
         return run
 
+    @pytest.fixture
+    def facade_alone(self, tmp_path: Path) -> Path:
+        """A folder of the facade without what else is installed beside it."""
+        folder = tmp_path / "alone"
+        folder.mkdir()
+        (folder / "flashinfer_compat").symlink_to(flashinfer_compat.__path__[0])
+        return folder
+
     @pytest.mark.parametrize(
         ("value", "module"),
         [
@@ -781,9 +789,11 @@ class TestStartUpFile:
         done = started("1", look=f"exec({look!r})")
         assert (done.stderr, done.stdout) == ("", "flashinfer_compat.sampling\n")
 
-    def test_a_question_before_flashinfer_is_there(self, started: Callable[..., Any], tmp_path: Path) -> None:
+    def test_a_question_before_flashinfer_is_there(
+        self, started: Callable[..., Any], tmp_path: Path, facade_alone: Path
+    ) -> None:
         paths = [each for each in sys.path if each]
-        (tmp_path / "later.pth").write_text(f"{TREE}\n")
+        (tmp_path / "later.pth").write_text(f"{facade_alone}\n")
         also = f"import importlib.util; print(importlib.util.find_spec('flashinfer')); sys.path += {paths!r}; "
         done = started("1", also=also)
         assert (done.stderr, done.stdout.split()) == ("", ["False", "None", "flashinfer_compat.sampling"])
@@ -792,8 +802,10 @@ class TestStartUpFile:
         done = started("1", also="import flashinfer_compat as c; c.patch(); c.unpatch(); ")
         assert (done.stderr, done.stdout.split()) == ("", ["False", "flashinfer.sampling"])
 
-    def test_an_environment_without_flashinfer(self, started: Callable[..., Any], tmp_path: Path) -> None:
-        (tmp_path / "later.pth").write_text(f"{TREE}\n")
+    def test_an_environment_without_flashinfer(
+        self, started: Callable[..., Any], tmp_path: Path, facade_alone: Path
+    ) -> None:
+        (tmp_path / "later.pth").write_text(f"{facade_alone}\n")
         look = "exec('try: import flashinfer\\nexcept ModuleNotFoundError as error: print(error)')"
         done = started("1", look=look)
         assert (done.stderr, done.stdout) == ("", "No module named 'flashinfer'\n")
