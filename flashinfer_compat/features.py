@@ -127,7 +127,7 @@ def explain(name: str) -> str:
     """What becomes of `name` here, a line for each difference: outcome, how it is bridged, the upstream source."""
     selected = namespace.choose_again()
     if selected.reference:
-        return f"{name}: {supports(name)} by the reference in plain PyTorch, which takes the place of FlashInfer"
+        return f"{name}: {supports(name)} on the reference in plain PyTorch, which takes the place of FlashInfer"
     if selected.release is None:
         return f"{name}: {supports(name)}. {namespace.NOTHING_INSTALLED}"
     asked = _Asked(name)

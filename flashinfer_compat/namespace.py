@@ -69,9 +69,10 @@ def choose_again() -> selection.Selection:
     return selected
 
 
+#: What a patch says, for which there must be a FlashInfer; the facade by itself has another way.
+NOTHING_TO_PATCH = f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}."
 NOTHING_INSTALLED = (
-    f"FlashInfer is not installed. {selection.WHAT_TO_INSTALL}. For the contract in plain PyTorch set "
-    f"{selection.BACKEND_VARIABLE}={selection.REFERENCE}."
+    f"{NOTHING_TO_PATCH} For the contract in plain PyTorch set {selection.BACKEND_VARIABLE}={selection.REFERENCE}."
 )
 
 
@@ -220,11 +221,7 @@ def _resolve(module: MirroredModule, name: str) -> Any:
             return [public for public in dir(module) if not public.startswith("_")]
         if missing := missing_name(name):
             return adapter().bind(missing, MISSING, facade_object)  # which raises, and says which releases have it
-        raise FeatureUnavailable(
-            absence(dotted)
-            or f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted} here, and flashinfer_compat knows no "
-            "other way."
-        ) from error
+        raise FeatureUnavailable(absence(dotted) or _not_here(module, dotted)) from error
     if isinstance(native, ModuleType):
         return importlib.import_module(ROOT + native.__name__[len(NATIVE_ROOT) :]) if _is_native(native) else native
     bound = bound_name(native)
@@ -283,6 +280,19 @@ def absence(dotted: str) -> str | None:
     told = (adapter().instead(name) for name in below)
     instead = next(filter(None, told), lived.instead)
     return f"{NATIVE_ROOT}.{dotted}: {lived}; installed is {selected.installed}. {instead}"
+
+
+def _not_here(module: MirroredModule, dotted: str) -> str:
+    """Why a name is not in FlashInfer's `module` that no other release is known to have there either."""
+    path = getattr(_native_module(module), "__path__", None)
+    if path is not None and PathFinder.find_spec(_joined(NATIVE_ROOT, dotted), path) is not None:
+        return (
+            f"{NATIVE_ROOT}.{dotted} is a module that FlashInfer {selected.installed} does not import by itself: "
+            f"import {_joined(ROOT, dotted)} first."
+        )
+    return (
+        f"FlashInfer {selected.installed} has no {NATIVE_ROOT}.{dotted} here, and flashinfer_compat knows no other way."
+    )
 
 
 def is_available(dotted: str) -> bool:

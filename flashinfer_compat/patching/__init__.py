@@ -6,7 +6,7 @@ import sys
 import threading
 import warnings
 
-from .. import namespace
+from .. import namespace, selection
 from ..errors import CompatError, CompatWarning, UnsupportedRelease
 from . import imports, modules, workers
 
@@ -38,9 +38,10 @@ def patch(as_release: str | None = None) -> None:
             return
         if namespace.choose_again().release is None:
             raise UnsupportedRelease(
-                "There is no FlashInfer to patch: the facade runs in plain PyTorch here, as it was told to."
+                "There is no FlashInfer to patch: the facade runs in plain PyTorch here, as it was told to. Unset "
+                f"{selection.BACKEND_VARIABLE}."
                 if namespace.selected.reference
-                else namespace.NOTHING_INSTALLED
+                else namespace.NOTHING_TO_PATCH
             )
         started = modules.Patch(as_release)
         imports.watch(started)

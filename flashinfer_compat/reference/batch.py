@@ -53,6 +53,11 @@ class Plan:
         if self.token_head_scales:
             self._check_token_head_scales()
 
+    def is_described_by(self, uniform_q_len: int | None) -> bool:
+        """Whether every request has that many query rows; None, 0 and less promise nothing."""
+        hint = max(int(uniform_q_len or 0), 0)
+        return not hint or all(length == hint for length in self.q_lens)
+
     def _check_token_head_scales(self) -> None:
         if not is_fp8(self.kv_dtype) or self.q_dtype not in (torch.float16, torch.bfloat16):
             raise InvalidPlan(

@@ -12,7 +12,7 @@ at construction. How long a rank waits for another is the process group's to say
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,8 +22,9 @@ import torch.distributed
 from ..adapters.v0_7_4 import ADAPTER
 from ..bridges import expert_parallel, moe_alltoall, one_sided
 from ..bridges.moe_alltoall import WorkspaceSize
-from ..bridges.one_sided import MoEEpCommParams, MoEEpDispatchResult, NVLinkOneSidedConfig
+from ..bridges.one_sided import MoEEpCommParams, MoEEpDispatchResult
 from ..errors import InvalidArgument
+from .checks import refuse
 
 __all__ = [
     "BootstrapConfig",
@@ -43,11 +44,39 @@ _LARGEST_FP8 = 448.0
 
 @dataclass(frozen=True)
 class BootstrapConfig:
-    """The rank, among how many; anything with these attributes will do, FlashInfer's for one."""
+    """The rank, among how many, and their process group; of the rest, which is for kernels, nothing is read.
+
+    Anything with these attributes will do, FlashInfer's own for one.
+    """
 
     world_size: int
     rank: int
-    process_group: Any = None
+    stream: int = 0
+    auto_bootstrap: bool = True
+    nccl_comm: int | None = None
+    process_group: Any = field(default=None, compare=False)
+    tcp_store: Any = None
+    device: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise InvalidArgument(f"rank {self.rank} is not among the {self.world_size} of world_size")
+
+
+@dataclass
+class NVLinkOneSidedConfig(one_sided.NVLinkOneSidedConfig):
+    """Options of `NVLinkOneSidedAlltoAll`; the kernels' other ways, `cft` and `lamport`, are refused."""
+
+    cft: bool | None = None
+    cft_max_tokens_for_dispatch: int = 128
+    cft_max_tokens_for_combine: int = 128
+    lamport: bool | None = None
+    lamport_max_tokens: int | None = None
+    timeout_sec: int = 300
+    enable_pdl: bool | None = None
+
+    def __post_init__(self) -> None:
+        refuse("NVLinkOneSidedConfig", cft=self.cft, lamport=self.lamport)
 
 
 class TorchDistBackend:

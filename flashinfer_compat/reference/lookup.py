@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from ..errors import CompatWarning, FeatureUnavailable
@@ -14,7 +15,9 @@ from ..surfaces import store
 from ..surfaces.model import Class, Found, Function, Module
 
 #: FlashInfer's modules that have names here, each a module of this package.
-MODULES = ("cascade", "decode", "mla", "norm", "page", "prefill", "quantization", "rope", "sampling", "topk")
+MODULES = ("cascade", "decode", "mla", "moe_ep", "norm", "page", "prefill", "quantization", "rope", "sampling", "topk")
+#: Of these the classes are the facade's own, made by the lines of the newest release already.
+_MADE_BY_THE_LINES = ("moe_ep",)
 #: Names of the facade's own that need no FlashInfer.
 ADDED = frozenset({
     "mla.allocate_multi_ctas_kv_counters", "mla.multi_ctas_kv_counter_bytes", "prefill.prefill_chunk_align",
@@ -52,13 +55,19 @@ def is_module(dotted: str) -> bool:
 def absent(dotted: str) -> FeatureUnavailable:
     """What to raise for a name that the reference has not."""
     if definition(dotted) is None:
-        return FeatureUnavailable(
-            f"FlashInfer {NEWEST} has no flashinfer.{dotted}, and the reference in plain PyTorch has none either."
-        )
+        told = f"FlashInfer {NEWEST} has no flashinfer.{dotted}, and the reference in plain PyTorch has none "
+        if dotted.startswith("comm.") and hasattr(_expert_parallel(), dotted.rpartition(".")[2]):
+            return FeatureUnavailable(f"{told}under that name: import it from {_expert_parallel().__name__}.")
+        return FeatureUnavailable(f"{told}either.")
     return FeatureUnavailable(
         f"flashinfer.{dotted}: FlashInfer {NEWEST} has it, the reference in plain PyTorch has not. Run on FlashInfer: "
         f"pip install flashinfer-python=={NEWEST}"
     )
+
+
+def _expert_parallel() -> ModuleType:
+    """Where `comm`'s classes of earlier releases are, which are made for a process group and not for a device."""
+    return importlib.import_module(f"{__package__}.expert_parallel")
 
 
 def _place(dotted: str) -> tuple[str, str] | None:
@@ -86,6 +95,8 @@ def _bound(module: str, name: str) -> Any:
     if dotted in ADDED:
         return adapter.bind(dotted, MISSING, find)
     value = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    if module in _MADE_BY_THE_LINES:
+        return value
     rules: dict[str, list[Rule]] = {
         method: [line for line in lines if isinstance(line, (Check, KeywordOnly, SpellOut))]
         for method, lines in adapter.names.get(dotted, {}).items()

@@ -156,8 +156,9 @@ class BatchPrefillWithPagedKVCacheWrapper(AttentionWrapper):
             q_data_type, kv_data_type, o_data_type: dtypes or their names; the latter two default to the first.
             seq_lens: (requests,), KV tokens, instead of those that the page table says.
 
-        What only tunes kernels (splits, `uniform_q_len`, `block_tables`, maxima) changes nothing. Multi-item scoring
-        and ALiBi raise `UnsupportedArgument`; what does not fit together `InvalidPlan`.
+        What only tunes kernels (splits, `uniform_q_len`, `block_tables`, maxima) changes nothing; a CUDA-graph wrapper
+        warns of a `uniform_q_len` that does not describe the batch. Multi-item scoring and ALiBi raise
+        `UnsupportedArgument`; what does not fit together `InvalidPlan`.
         """
         refuse_noncausal_paged_window(self, causal, window_left)
         refuse(
@@ -203,7 +204,9 @@ class BatchPrefillWithPagedKVCacheWrapper(AttentionWrapper):
             "_paged_kv_indices_buf": paged_kv_indices,
             "_paged_kv_last_page_len_buf": paged_kv_last_page_len,
         }
-        self._accept(plan, masks, {name: (getattr(self, name), tensor) for name, tensor in given.items()})
+        self._accept(
+            plan, masks, {name: (getattr(self, name), tensor) for name, tensor in given.items()}, uniform_q_len
+        )
         if not self._use_cuda_graph:
             for name, tensor in given.items():
                 setattr(self, name, tensor.to(self.device))
@@ -368,7 +371,8 @@ def fast_prefill_plan(
     """``wrapper.plan(…)`` of a CUDA-graph wrapper that was planned before; the kind of attention stays that plan's.
 
     Lengths are those on the host, `qo_indptr_host`, `kv_indptr_host` (requests + 1,) and `kv_lens_host` (requests,),
-    int32. Raises `InvalidPlan` for a wrapper that no plan() has planned, or with another window or causality.
+    int32. Raises `InvalidPlan` for a wrapper that no plan() has planned, with another window or causality, or where not
+    every request has `uniform_q_len` query rows.
     """
     before = wrapper._plan
     if before is None or not wrapper.is_cuda_graph_enabled:
@@ -383,6 +387,9 @@ def fast_prefill_plan(
         ("kv_lens_host", kv_lens_host, len(paged_kv_last_page_len)),
     ):
         check_tensor(name, host, (length,), torch.int32, torch.device("cpu"))
+    hint = max(int(uniform_q_len or 0), 0)
+    if hint and not bool((qo_indptr_host.diff() == hint).all()):
+        raise InvalidPlan(f"uniform_q_len={hint}, but not every request has {hint} query rows.")
     kind, rotation = before.kind, before.kind.rotation
     wrapper.plan(
         qo_indptr_host, kv_indptr_host, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads,

@@ -118,7 +118,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(AttentionWrapper):
         )  # fmt: skip
         masks = Masks.of(custom_mask, packed_custom_mask, plan, self.device)
         given = {"_qo_indptr_buf": qo_indptr, "_kv_indptr_buf": kv_indptr}
-        self._accept(plan, masks, {name: (getattr(self, name), tensor) for name, tensor in given.items()})
+        self._accept(
+            plan, masks, {name: (getattr(self, name), tensor) for name, tensor in given.items()}, uniform_q_len
+        )
         if not self._use_cuda_graph:
             self._qo_indptr_buf, self._kv_indptr_buf = qo_indptr.to(self.device), kv_indptr.to(self.device)
 

@@ -12,15 +12,16 @@ from . import lookup
 
 #: What only tells kernels how to go about it: taken, and without effect.
 HINTS = frozenset({
-    "block_tables", "disable_split_kv", "dsa_graph_safe", "enable_pdl", "fixed_split_size", "is_deterministic",
-    "max_sequence_kv", "max_token_per_sequence", "non_blocking", "uniform_q_len", "use_fp16_qk_reduction",
+    "block_tables", "cft_max_tokens_for_combine", "cft_max_tokens_for_dispatch", "disable_split_kv",
+    "dsa_graph_safe", "enable_pdl", "fixed_split_size", "is_deterministic", "lamport_max_tokens", "max_sequence_kv",
+    "max_token_per_sequence", "non_blocking", "timeout_sec", "uniform_q_len", "use_fp16_qk_reduction",
 })  # fmt: skip
 #: Taken at its default alone.
 REFUSED = frozenset({
-    "bmm1_scale", "bmm2_scale", "ckv_scale_arr", "jit_args", "jit_kwargs", "max_item_len_ptr", "o_indptr", "o_scale",
-    "output_scale", "prefix_len_ptr", "profiler_buffer", "scale_k", "scale_q", "scale_v", "skip_softmax",
-    "skip_softmax_threshold_scale_factor", "token_pos_in_items_ptr", "use_fp16_softmax", "use_profiler", "use_sinks",
-    "uses_spcompress", "v_indptr", "variant_owns_mask", "window_right",
+    "bmm1_scale", "bmm2_scale", "cft", "ckv_scale_arr", "jit_args", "jit_kwargs", "lamport", "max_item_len_ptr",
+    "o_indptr", "o_scale", "output_scale", "prefix_len_ptr", "profiler_buffer", "scale_k", "scale_q", "scale_v",
+    "skip_softmax", "skip_softmax_threshold_scale_factor", "token_pos_in_items_ptr", "use_fp16_softmax",
+    "use_profiler", "use_sinks", "uses_spcompress", "v_indptr", "variant_owns_mask", "window_right",
 })  # fmt: skip
 #: It draws by PyTorch: the distribution is FlashInfer's, the tokens are others.
 _OTHER_TOKENS = "sampling.top_p_sampling_from_probs(deterministic across releases)"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..errors import InvalidArgument, InvalidPlan
+from ..errors import CompatWarning, InvalidArgument, InvalidPlan
 from .batch import Masks, Plan, check_backend, kind_of
 from .checks import Lacking, check_layout, check_not_captured, check_tensor, refuse
 
@@ -51,10 +52,22 @@ class AttentionWrapper(Lacking):
     def end_forward(self) -> None:
         """Nothing to release."""
 
-    def _accept(self, plan: Plan, masks: Masks, buffers: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def _accept(
+        self,
+        plan: Plan,
+        masks: Masks,
+        buffers: dict[str, tuple[torch.Tensor, torch.Tensor]],
+        uniform_q_len: int | None,
+    ) -> None:
         """Take the plan: copied into the buffers of a CUDA-graph wrapper, which fit it, or kept as given."""
         if self._use_cuda_graph:
             self._check_fits(plan)
+            if not plan.is_described_by(uniform_q_len):
+                warnings.warn(
+                    f"uniform_q_len={uniform_q_len} does not describe this batch; planning without it",
+                    CompatWarning,
+                    stacklevel=3,
+                )
             for name, (held, given) in buffers.items():
                 if given.numel() > held.numel():
                     raise InvalidPlan(f"{name} has {given.numel()} entries; its buffer has {held.numel()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from flashinfer_compat.errors import (  # noqa: E402
+    CompatWarning,
     FeatureUnavailable,
     InvalidArgument,
     InvalidPlan,
@@ -327,6 +329,26 @@ class TestGraphWrapper:
         assert torch.equal(held[: len(batch.indices)], batch.indices)
         assert_equal(wrapper.run(batch.q, batch.cache, return_lse=True), batch.expected(loops.causal))
 
+    @pytest.mark.parametrize("kind", ["paged", "ragged"])
+    def test_a_hint_that_does_not_describe_the_batch(self, kind: str) -> None:
+        batch = Paged([2, 3], [7, 4])
+        if kind == "paged":
+            wrapper, arguments = graph_wrapper(batch), batch.arguments
+            eager = prefill.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, batch.layout)
+        else:
+            held = [torch.zeros(3, dtype=torch.int32) for _ in range(2)]
+            wrapper = prefill.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE, "NHD", True, *held)
+            arguments = (indptr(batch.q_lens), indptr(batch.kv_lens), *batch.arguments[4:7])
+            eager = prefill.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE, "NHD")
+        if kind == "paged":
+            wrapper._custom_mask_buf = wrapper._mask_indptr_buf = None
+        with pytest.warns(CompatWarning, match="uniform_q_len=2 does not describe this batch"):
+            wrapper.plan(*arguments, uniform_q_len=2, **batch.dtypes)
+        with warnings.catch_warnings(action="error"):
+            eager.plan(*arguments, uniform_q_len=2, **batch.dtypes)
+            for nothing in (0, -1, None):
+                wrapper.plan(*arguments, uniform_q_len=nothing, **batch.dtypes)
+
     def test_fast_prefill_plan(self) -> None:
         batch, other = Paged([2, 2], [7, 4]), Paged([2, 2], [3, 9])
         wrapper = graph_wrapper(batch)
@@ -351,6 +373,8 @@ class TestGraphWrapper:
         wrapper.plan(*batch.arguments, causal=True, **batch.dtypes)
         with pytest.raises(InvalidPlan, match="causal=False"):
             prefill.fast_prefill_plan(wrapper, *batch.arguments, **batch.dtypes, **host)
+        with pytest.raises(InvalidPlan, match="not every request has 3 query rows"):
+            prefill.fast_prefill_plan(wrapper, *batch.arguments, causal=True, uniform_q_len=3, **batch.dtypes, **host)
 
     def test_what_does_not_fit(self) -> None:
         batch = Paged([2, 2], [7, 4])

@@ -120,7 +120,7 @@ print(json.dumps(told))
     assert "has no flashinfer.comm.no_such_name" in texts[1]
     assert "flashinfer.gemm.mm_fp4" in texts[2]
     assert "no_such_module" in texts[3]
-    assert "gemm.batch_invariant: unavailable by the reference" in texts[4]
+    assert "gemm.batch_invariant: unavailable on the reference" in texts[4]
 
 
 def test_the_facades_checks_are_the_same() -> None:
@@ -143,6 +143,29 @@ print(json.dumps(told))
         "seed without the other: FlashInfer would draw both. Pass both, or a generator.",
         "The distributions have shape (4,) and torch.float32",
     ]  # fmt: skip
+
+
+def test_expert_parallelism() -> None:
+    (rows, name), told = run(
+        USE
+        + """
+import json
+import torch
+from flashinfer_compat.moe_ep import BootstrapConfig, MoEEpCommParams, NVLinkOneSidedConfig, create_communication
+made = create_communication(BootstrapConfig(1, 0), MoEEpCommParams(4, 2, 8, 32), NVLinkOneSidedConfig())
+hidden, ids = torch.ones(3, 32, dtype=torch.bfloat16), torch.tensor([[0, 1], [2, 3], [1, 2]], dtype=torch.int32)
+received = made.dispatch(hidden, ids, torch.full((3, 2), 0.5), runtime_max_tokens_per_rank=3)
+rows = made.combine(received.hidden_states * 2).float().sum(1).tolist()
+try:
+    flashinfer.comm.MoeAlltoAll
+except AttributeError as error:
+    told = str(error)
+print(json.dumps([[rows, flashinfer.moe_ep.create_communication.__module__], told]))
+"""
+    )
+    assert rows == [64.0] * 3
+    assert name == "flashinfer_compat.reference.expert_parallel"
+    assert "import it from flashinfer_compat.reference.expert_parallel" in told
 
 
 def test_assigned_names_stay() -> None:

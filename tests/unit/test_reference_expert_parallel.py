@@ -314,6 +314,12 @@ def test_what_it_is_made_for() -> None:
         make(config={"comm_backend": object()})
     with pytest.raises(KeyError, match="unknown communication backend 'cake'"):
         reference.create_communication(reference.BootstrapConfig(1, 0), None, "cake")
+    with pytest.raises(InvalidArgument, match="rank 1 is not among the 1"):
+        reference.BootstrapConfig(1, 1)
+    for option in ({"cft": True}, {"lamport": True}):
+        with pytest.raises(UnsupportedArgument, match="the reference in plain PyTorch has not"):
+            reference.NVLinkOneSidedConfig(**option)
+    assert reference.NVLinkOneSidedConfig(timeout_sec=5).comm_backend is None
     made = make()
     assert (made.backend_name, made.supports_cuda_graph, made.num_local_experts) == ("nvlink_one_sided", False, EXPERTS)
     assert made.is_workload_feasible(CAPACITY)

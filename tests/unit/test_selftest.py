@@ -29,7 +29,7 @@ ROOT = Path(flashinfer_compat.__path__[0]).parent
 HAS_FLASHINFER = find_spec("flashinfer") is not None
 CPU = torch.device("cpu")
 #: What the reference has no name for, and where it promises no bits.
-UNAVAILABLE = {"chunked prefill, bits of the whole", "expert parallelism, one rank", "MoeAlltoAll, one rank"}
+UNAVAILABLE = {"chunked prefill, bits of the whole", "MoeAlltoAll, one rank"}
 USE = "import flashinfer_compat; flashinfer_compat.use_reference()\n"
 NORMS = """
 from flashinfer_compat.selftest import cases
